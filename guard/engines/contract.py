@@ -1,0 +1,115 @@
+"""The contract of an engine.
+
+``open`` sends one single-choice generation (the guard fans n > 1 out itself) and returns a stream once the engine has
+accepted it, or raises EngineError. The stream is an async iterator of batches of engine events; its last event is a Closed
+or a Fault, it never raises (cancellation apart), and ``aclose`` cancels the work at the engine, at once and without waiting
+for it. An engine's promise is not believed: what it was asked to enforce is checked on the way back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from msgspec import Struct
+
+from guard.events import StreamEvent
+from guard.request import GenerationRequest
+
+
+class Prefix(Struct):
+    """What was already released of an answer that goes on here. ``token_ids`` where every token of it is known.
+
+    ``reasoning`` and ``content`` are complete so far; ``tool_calls`` hold (id, name, arguments so far) in order.
+    """
+
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[tuple[str, str, str], ...] = ()
+    token_ids: tuple[int, ...] | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+
+
+class EngineRequest(Struct):
+    """One attempt. ``max_tokens`` is what is left of the budget (None: not limited by the caller); ``constrain`` says
+    whether the constraint is sent (a resume inside a constrained answer must not send it to an engine that would start
+    the grammar again at its root)."""
+
+    request: GenerationRequest
+    attempt: int = 1
+    prefix: Prefix | None = None
+    max_tokens: int | None = None
+    constrain: bool = True
+    deadline: float | None = None
+
+
+class Capabilities(Struct, frozen=True):
+    """``resume``: how this engine can go on from a prefix: token_ids, text (a chat prefill), or no.
+    ``resume_constrained``: a prefill carries the JSON-schema constraint on (llama.cpp), instead of starting it again."""
+
+    chat: bool = True
+    completion: bool = True
+    token_ids_in: bool = False
+    token_ids_out: bool = False
+    logprobs: bool = True
+    constraints: frozenset[str] = frozenset()
+    resume: str = "no"
+    resume_constrained: bool = False
+
+
+class EngineError(Exception):
+    """The engine did not accept the request.
+
+    ``kind``: connect, connect_timeout, first_token_timeout, status, protocol. ``status``, ``body`` (the engine's error,
+    shortened to a message) and ``retry_after`` (seconds) when it answered. ``retryable``: another try may succeed.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        param: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.status = status
+        self.retry_after = retry_after
+        self.param = param
+
+    @property
+    def retryable(self) -> bool:
+        """A 4xx is the caller's own, and would be so elsewhere; 404 (model not loaded here), 408, 409, 425 and 429 are not."""
+        if self.status is None:
+            return True
+        return self.status >= 500 or self.status in (401, 403, 404, 408, 409, 425, 429)
+
+
+class EngineStream(Protocol):
+    unenforced: tuple[str, ...]
+    """What of the constraint the engine was not asked to enforce (constraint kinds and keywords)."""
+
+    def __aiter__(self) -> AsyncIterator[list[StreamEvent]]: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Health(Struct):
+    ok: bool
+    detail: str = ""
+    models: tuple[str, ...] = ()
+    version: str = ""
+
+
+class Engine(Protocol):
+    name: str
+    capabilities: Capabilities
+
+    async def open(self, request: EngineRequest) -> EngineStream: ...
+
+    async def health(self) -> Health: ...
+
+    async def aclose(self) -> None: ...
