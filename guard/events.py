@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from detectors.finding import Finding as Finding
 
@@ -193,8 +193,8 @@ class Failed(Struct):
     attempts: int
     engine_status: int | None = None
     retry_after: float | None = None
-    verdicts: Verdicts = Verdicts()
-    usage: Usage = Usage()
+    verdicts: Verdicts = field(default_factory=Verdicts)
+    usage: Usage = field(default_factory=Usage)
 
 
 GuardEvent = Started | Release | ToolRelease | Recovery | Found | Repair | Finished | Failed
