@@ -1,0 +1,75 @@
+"""What the servers may ask of the guard; the one interface that both protocols stand on.
+
+``generate`` yields batches of guard events. It raises RequestError before the first event when the caller is at fault;
+afterwards every choice ends with exactly one Finished or Failed. Closing the iterator cancels the engines' work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from msgspec import Struct
+
+from guard.events import GuardEvent, StreamEvent
+from guard.request import GenerationRequest
+
+
+class ModelInfo(Struct):
+    """``engines``: the names of the engines that can serve this model, in routing order."""
+
+    id: str
+    created: int
+    engines: tuple[str, ...]
+
+
+class EngineStatus(Struct):
+    name: str
+    dialect: str
+    url: str
+    model: str
+    ok: bool
+    detail: str = ""
+    version: str = ""
+    image: str = ""
+    cluster: str = ""
+    precision: str = ""
+
+
+class Outcome(Struct):
+    """The caller's execution verdict on a tool call (or on the whole answer, with an empty call id)."""
+
+    trace_id: str
+    tool_call_id: str = ""
+    ok: bool = False
+    detail: str = ""
+
+
+class CheckSession(Protocol):
+    """Guards an output that the caller streams itself. No engine, no recovery: what is condemned ends in Failed."""
+
+    def feed(self, events: list[StreamEvent]) -> list[GuardEvent]: ...
+
+    def close(self) -> list[GuardEvent]:
+        """The caller's stream has ended. Returns the rest; always ends with Finished or Failed for every choice."""
+        ...
+
+
+class Service(Protocol):
+    def generate(self, request: GenerationRequest) -> AsyncIterator[list[GuardEvent]]: ...
+
+    def check(self, request: GenerationRequest) -> CheckSession: ...
+
+    def report_outcome(self, outcome: Outcome) -> None: ...
+
+    def models(self) -> list[ModelInfo]: ...
+
+    async def engines(self) -> list[EngineStatus]: ...
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether requests can be taken, and if not, why."""
+        ...
+
+    def metrics(self) -> tuple[str, bytes]:
+        """Content type and body of the Prometheus page."""
+        ...
