@@ -1,4 +1,5 @@
-"""Every way a request can fail, as one table: a stable code, and what it is called in HTTP, in the OpenAI API and in gRPC."""
+"""Every way a request can fail, as one table: a stable code, and what it is called in HTTP, in the OpenAI API and in
+gRPC."""
 
 from __future__ import annotations
 

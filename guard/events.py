@@ -1,8 +1,8 @@
 """The vocabulary: what an engine says, and what the guard says to a caller.
 
 Engine streams yield batches (lists) of engine events, one batch a socket read. The stream guard turns them into guard
-events. Text offsets count characters within a channel: ``content``, ``reasoning``, ``refusal`` or ``tool:N`` (the arguments of
-the answer's call N).
+events. Text offsets count characters within a channel: ``content``, ``reasoning``, ``refusal`` or ``tool:N`` (the
+arguments of the answer's call N).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One request, whatever protocol it came by.
 
-Both servers normalise to a GenerationRequest; the pipeline and the engines know no other form. Fields that the guard does
-not need to understand are kept in ``extra`` and reach the engine as they came.
+Both servers normalise to a GenerationRequest; the pipeline and the engines know no other form. Fields that the guard
+does not need to understand are kept in ``extra`` and reach the engine as they came.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Sampling(Struct, frozen=True):
 class GenerationRequest(Struct):
     """``kind`` chat has ``messages`` (OpenAI shape, as they came); completion has ``prompt``: text or token ids.
 
-    ``deadline`` is seconds on the monotonic clock. ``policy`` names a policy of the config, or is empty for the route's.
+    ``deadline`` is seconds on the monotonic clock. ``policy`` names a policy of the config, or is empty for the
+    route's.
     """
 
     id: str

@@ -1,8 +1,8 @@
 """The contract of a checker: one constraint held against one channel of one answer, as it streams.
 
-Like a detector, a checker gives the same result for every split. ``safe`` is the offset up to which the constraint lets text
-leave; ``good`` the longest prefix that can still become a valid answer (text before it may be resumed from). ``drops``
-are character ranges that a repair takes out (a markdown fence around the whole answer): they never leave.
+Like a detector, a checker gives the same result for every split. ``safe`` is the offset up to which the constraint
+lets text leave; ``good`` the longest prefix that can still become a valid answer (text before it may be resumed from).
+``drops`` are character ranges that a repair takes out (a markdown fence around the whole answer): they never leave.
 """
 
 from __future__ import annotations

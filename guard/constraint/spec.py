@@ -13,8 +13,8 @@ Kind = Literal["json_schema", "json_object", "regex", "choice", "grammar", "stru
 
 
 class Constraint(Struct, frozen=True):
-    """``value``: the schema (a dict or a bool), None for json_object, the regex, a tuple of choices, the grammar's text,
-    or the structural tag (a dict). ``syntax`` is ebnf, gbnf or lark for a grammar, else empty."""
+    """``value``: the schema (a dict or a bool), None for json_object, the regex, a tuple of choices, the grammar's
+    text, or the structural tag (a dict). ``syntax`` is ebnf, gbnf or lark for a grammar, else empty."""
 
     kind: Kind
     value: Any = None

@@ -1,9 +1,9 @@
 """The contract of an engine.
 
 ``open`` sends one single-choice generation (the guard fans n > 1 out itself) and returns a stream once the engine has
-accepted it, or raises EngineError. The stream is an async iterator of batches of engine events; its last event is a Closed
-or a Fault, it never raises (cancellation apart), and ``aclose`` cancels the work at the engine, at once and without waiting
-for it. An engine's promise is not believed: what it was asked to enforce is checked on the way back.
+accepted it, or raises EngineError. The stream is an async iterator of batches of engine events; its last event is a
+Closed or a Fault, it never raises (cancellation apart), and ``aclose`` cancels the work at the engine, at once and
+without waiting for it. An engine's promise is not believed: what it was asked to enforce is checked on the way back.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class EngineRequest(Struct):
 
 class Capabilities(Struct, frozen=True):
     """``resume``: how this engine can go on from a prefix: token_ids, text (a chat prefill), or no.
-    ``resume_constrained``: a prefill carries the JSON-schema constraint on (llama.cpp), instead of starting it again."""
+    ``resume_constrained``: a prefill carries the JSON-schema constraint on (llama.cpp), instead of starting it
+    again."""
 
     chat: bool = True
     completion: bool = True
@@ -82,7 +83,8 @@ class EngineError(Exception):
 
     @property
     def retryable(self) -> bool:
-        """A 4xx is the caller's own, and would be so elsewhere; 404 (model not loaded here), 408, 409, 425 and 429 are not."""
+        """A 4xx is the caller's own, and would be so elsewhere; 404 (model not loaded here), 408, 409, 425 and 429 are
+        not."""
         if self.status is None:
             return True
         return self.status >= 500 or self.status in (401, 403, 404, 408, 409, 425, 429)

@@ -1,7 +1,7 @@
 """The contract of a trace sink: the pipeline gives it finished records and never waits for it.
 
-``write`` returns once the record is safe on local disk (or, for the memory sink, in memory); it takes microseconds and raises
-nothing: a sink that cannot keep a record counts it as lost and says so in its metrics.
+``write`` returns once the record is safe on local disk (or, for the memory sink, in memory); it takes microseconds and
+raises nothing: a sink that cannot keep a record counts it as lost and says so in its metrics.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What is kept of a request: one row for it and one for each attempt.
 
-Built by the pipeline, written by the spool, stored in ClickHouse; the same field names all the way. Times are Unix seconds,
-durations milliseconds, offsets characters. Content fields are already reduced to what retention allows when a record is
-made: ``full`` holds text, ``hash`` a keyed fingerprint, ``none`` nothing.
+Built by the pipeline, written by the spool, stored in ClickHouse; the same field names all the way. Times are Unix
+seconds, durations milliseconds, offsets characters. Content fields are already reduced to what retention allows when a
+record is made: ``full`` holds text, ``hash`` a keyed fingerprint, ``none`` nothing.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class AttemptRecord(Struct):
 
 
 class RequestRecord(Struct):
-    """``request_body`` is the request as JSON in the OpenAI shape, enough to run it again; ``output_text`` what was delivered
-    (choices joined as a JSON array when there are several). ``outcome``: ok, failed, cancelled or invalid."""
+    """``request_body`` is the request as JSON in the OpenAI shape, enough to run it again; ``output_text`` what was
+    delivered (choices joined as a JSON array when there are several). ``outcome``: ok, failed, cancelled or invalid."""
 
     trace_id: str
     request_id: str

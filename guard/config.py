@@ -1,0 +1,294 @@
+"""The configuration: one YAML file, checked whole at startup and frozen afterwards.
+
+Every mistake is reported with the file, the line and the key, all of them at once, and the process ends. Secrets are
+never written in the file: a key is named by the environment variable that holds it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+Dialect = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "plain"]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:-]*$")]
+
+
+class ConfigError(Exception):
+    """``problems`` are lines of the form ``file:line: key: what is wrong``."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Timeouts(_Section):
+    """Seconds. ``first_token`` runs from the sent request to the first byte of the answer, ``between_tokens`` between
+    two reads of a stream, ``total`` over the whole attempt."""
+
+    connect: Seconds = 2.0
+    first_token: Seconds = 60.0
+    between_tokens: Seconds = 20.0
+    total: Seconds = 1800.0
+
+
+class EngineConfig(_Section):
+    """One engine. ``model`` is the name it serves under (the caller's name is sent when empty); ``version``, ``image``,
+    ``cluster``, ``node`` and ``precision`` are the axes that a failure is later attributed to."""
+
+    name: Name
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/.*)?$")]
+    dialect: Dialect = "plain"
+    model: str = ""
+    api_key_env: str = ""
+    headers: dict[str, str] = {}
+    version: str = ""
+    image: str = ""
+    cluster: str = ""
+    node: str = ""
+    precision: str = ""
+    tokenizer: str = ""
+    tool_format: str = ""
+    timeouts: Timeouts = Timeouts()
+
+    def api_key(self) -> str | None:
+        return os.environ.get(self.api_key_env) if self.api_key_env else None
+
+
+class RouteConfig(_Section):
+    """``engines`` in the order in which they are tried."""
+
+    model: Name
+    engines: Annotated[tuple[Name, ...], Field(min_length=1)]
+    policy: str = "default"
+
+
+class Policy(_Section):
+    """How an answer is guarded.
+
+    ``detectors``: enforce acts on what they find, observe only records it, off does not run them. ``constraints``: the
+    same for the format that the caller asked for. ``json_release``: streaming lets a document out as it comes and
+    holds its end until it is valid; on_complete lets nothing out before that. ``repairs``: changes that lose nothing
+    are made. ``resume``: an answer may go on from another engine in the middle.
+    """
+
+    detectors: Literal["enforce", "observe", "off"] = "enforce"
+    constraints: Literal["enforce", "observe"] = "enforce"
+    max_attempts: Annotated[int, Field(ge=1, le=10)] = 3
+    resume: bool = True
+    json_release: Literal["streaming", "on_complete"] = "streaming"
+    repairs: bool = True
+    backoff_initial: Seconds = 0.1
+    backoff_max: Seconds = 2.0
+
+
+class Retention(_Section):
+    """What content a trace may hold: full, hash (keyed fingerprints) or none. ``default`` is for callers that say
+    nothing, ``max`` is the most that a caller may ask for; ``tenants`` lower it further. The strictest always wins."""
+
+    default: Literal["full", "hash", "none"] = "none"
+    max: Literal["full", "hash", "none"] = "full"
+    tenants: dict[str, Literal["full", "hash", "none"]] = {}
+    hash_key_env: str = ""
+
+
+class TraceConfig(_Section):
+    """``store``: ``chdb:///path`` (embedded), ``http://user@host:8123/database`` (a ClickHouse server), or ``none``."""
+
+    store: Annotated[str, Field(pattern=r"^(none|(chdb|https?|clickhouse)://.+)$")] = "none"
+    spool: str = ""
+    spool_max_bytes: Annotated[int, Field(ge=1_000_000)] = 1_000_000_000
+    retention: Retention = Retention()
+    otlp_endpoint: Annotated[str, Field(pattern=r"^(https?://.+)?$")] = ""
+    service_name: str = "outguard"
+
+
+class Listen(_Section):
+    """host:port; port 0 takes a free one; an empty string turns the protocol off. ``api_keys_env`` names a variable
+    with comma-separated keys that callers must present; empty: none is asked for."""
+
+    http: Annotated[str, Field(pattern=r"^$|^.+:\d+$")] = "127.0.0.1:8080"
+    grpc: Annotated[str, Field(pattern=r"^$|^.+:\d+$")] = "127.0.0.1:9090"
+    api_keys_env: str = ""
+
+    def api_keys(self) -> tuple[str, ...]:
+        return tuple(k.strip() for k in os.environ.get(self.api_keys_env, "").split(",") if k.strip())
+
+
+class Limits(_Section):
+    """``max_requests``: answers under way at once, above which callers get 429 / RESOURCE_EXHAUSTED.
+    ``request_timeout``: seconds, for callers that set no deadline."""
+
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 20_000_000
+    max_requests: Annotated[int, Field(ge=1)] = 1024
+    max_choices: Annotated[int, Field(ge=1, le=128)] = 16
+    request_timeout: Seconds = 1800.0
+
+
+class Config(_Section):
+    listen: Listen = Listen()
+    engines: Annotated[tuple[EngineConfig, ...], Field(min_length=1)]
+    routes: Annotated[tuple[RouteConfig, ...], Field(min_length=1)]
+    policies: dict[str, Policy] = {}
+    trace: TraceConfig = TraceConfig()
+    limits: Limits = Limits()
+
+    @field_validator("policies")
+    @classmethod
+    def _a_default_policy(cls, value: dict[str, Policy]) -> dict[str, Policy]:
+        return value if "default" in value else {"default": Policy(), **value}
+
+    @model_validator(mode="after")
+    def _names_hold(self) -> Config:
+        problems: list[tuple[tuple[str | int, ...], str]] = []
+        seen: set[str] = set()
+        for i, engine in enumerate(self.engines):
+            if engine.name in seen:
+                problems.append((("engines", i, "name"), f"a second engine is called {engine.name!r}"))
+            seen.add(engine.name)
+            if engine.api_key_env and engine.api_key_env not in os.environ:
+                problems.append((("engines", i, "api_key_env"), f"the variable {engine.api_key_env} is not set"))
+        models: set[str] = set()
+        policies = {"default", *self.policies}
+        for i, route in enumerate(self.routes):
+            if route.model in models:
+                problems.append((("routes", i, "model"), f"a second route serves {route.model!r}"))
+            models.add(route.model)
+            problems.extend(
+                (
+                    ("routes", i, "engines", j),
+                    f"there is no engine called {name!r} (there are: {', '.join(sorted(seen))})",
+                )
+                for j, name in enumerate(route.engines)
+                if name not in seen
+            )
+            if route.policy not in policies:
+                problems.append((("routes", i, "policy"), f"there is no policy called {route.policy!r}"))
+        key = self.listen.api_keys_env
+        if key and key not in os.environ:
+            problems.append((("listen", "api_keys_env"), f"the variable {key} is not set"))
+        retention = self.trace.retention
+        if retention.hash_key_env and retention.hash_key_env not in os.environ:
+            problems.append(
+                (("trace", "retention", "hash_key_env"), f"the variable {retention.hash_key_env} is not set")
+            )
+        if problems:
+            raise _Problems(problems)
+        return self
+
+    def policy_of(self, route: RouteConfig, name: str) -> Policy | None:
+        """The policy a request asked for by name, or its route's own. None: there is none of that name."""
+        return self.policies.get(name or route.policy)
+
+
+class _Problems(ValueError):
+    def __init__(self, problems: list[tuple[tuple[str | int, ...], str]]) -> None:
+        super().__init__("; ".join(text for _, text in problems))
+        self.problems = problems
+
+
+def load_config(path: str | Path) -> Config:
+    """Read and check a file. Raises ConfigError with every problem found."""
+    name = str(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([f"{name}: cannot be read: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{name}: is not UTF-8 text (byte {error.start})"]) from error
+    return parse_config(text, name)
+
+
+def parse_config(text: str, name: str = "config") -> Config:
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError([f"{name}:{line}: is not YAML: {error.problem}"]) from error
+    except yaml.YAMLError as error:
+        raise ConfigError([f"{name}: is not YAML: {error}"]) from error
+    if not isinstance(data, dict):
+        raise ConfigError([f"{name}:1: must be a mapping of sections (engines, routes, ...), and is {_kind(data)}"])
+    problems = [f"{name}:{line}: {key}: is given twice" for line, key in _repeated_keys(root)]
+    if problems:
+        raise ConfigError(problems)
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(list(_explain(error, root, name))) from error
+
+
+def _explain(error: ValidationError, root: yaml.Node | None, name: str) -> list[str]:
+    lines: list[tuple[int, str]] = []
+    failed = [tuple(problem["loc"]) for problem in error.errors()]
+    for problem in error.errors():
+        if any(len(path) > len(problem["loc"]) and path[: len(problem["loc"])] == problem["loc"] for path in failed):
+            continue  # the list that came out empty because its items are wrong is not a second mistake
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, _Problems):
+            lines.extend((_line(root, path), f"{_dotted(path)}: {text}") for path, text in cause.problems)
+            continue
+        path = tuple(problem["loc"])
+        message = problem["msg"][:1].lower() + problem["msg"][1:]
+        if problem["type"] == "extra_forbidden":
+            message = "is not a known key"
+        elif problem["type"] == "missing":
+            message = "is missing"
+        lines.append((_line(root, path), f"{_dotted(path)}: {message}"))
+    return [f"{name}:{line}: {text}" for line, text in sorted(set(lines))]
+
+
+def _line(node: yaml.Node | None, path: tuple[str | int, ...]) -> int:
+    """The line of the deepest part of the path that the file has."""
+    line = 1 if node is None else node.start_mark.line + 1
+    for part in path:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if key.value == str(part):
+                    line, node = key.start_mark.line + 1, value
+                    break
+            else:
+                break
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line
+
+
+def _repeated_keys(node: yaml.Node | None, path: tuple[str | int, ...] = ()) -> list[tuple[int, str]]:
+    """YAML lets the last of two equal keys win in silence; a config must not."""
+    found: list[tuple[int, str]] = []
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            here = (*path, str(key.value))
+            if key.value in seen:
+                found.append((key.start_mark.line + 1, _dotted(here)))
+            seen.add(key.value)
+            found.extend(_repeated_keys(value, here))
+    elif isinstance(node, yaml.SequenceNode):
+        for i, value in enumerate(node.value):
+            found.extend(_repeated_keys(value, (*path, i)))
+    return found
+
+
+def _dotted(path: tuple[str | int, ...]) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text or "config"
+
+
+def _kind(value: Any) -> str:
+    return {type(None): "empty", list: "a list", str: "a string"}.get(type(value), "a plain value")
