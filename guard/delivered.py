@@ -1,0 +1,83 @@
+"""What the caller already holds of one choice's answer.
+
+It outlives the attempts: each attempt's stream guard appends what it releases, and a resume goes on from exactly this.
+It never shrinks, because nothing that left can be taken back.
+"""
+
+from __future__ import annotations
+
+from guard.engines.contract import Prefix
+from guard.events import CONTENT, REASONING, Release, ToolRelease
+
+
+class Delivered:
+    """``tokens`` counts delivered tokens: exact where the engine named them (ids or logprobs), else one a delta.
+    ``token_ids`` is None once a piece came without its ids."""
+
+    __slots__ = ("_calls", "_lengths", "_texts", "token_ids", "tokens")
+
+    def __init__(self) -> None:
+        self._texts: dict[str, list[str]] = {}
+        self._lengths: dict[str, int] = {}
+        self._calls: list[tuple[str, str, list[str]]] = []
+        self.token_ids: list[int] | None = []
+        self.tokens = 0
+
+    def add(self, release: Release) -> None:
+        text = release.text
+        channel = release.channel
+        if channel in self._texts:
+            self._texts[channel].append(text)
+            self._lengths[channel] += len(text)
+        else:
+            self._texts[channel] = [text]
+            self._lengths[channel] = len(text)
+        self._count(release.token_ids, release.logprobs and len(release.logprobs))
+
+    def add_call(self, piece: ToolRelease) -> None:
+        if piece.index == len(self._calls):
+            self._calls.append((piece.id or "", piece.name or "", [piece.arguments]))
+        else:
+            self._calls[piece.index][2].append(piece.arguments)
+        self._count(None, None)
+
+    def _count(self, token_ids: tuple[int, ...] | None, logprobs: int | None) -> None:
+        if token_ids is None:
+            self.token_ids = None
+            self.tokens += logprobs or 1
+        else:
+            self.tokens += len(token_ids)
+            if self.token_ids is not None:
+                self.token_ids.extend(token_ids)
+
+    @property
+    def nothing(self) -> bool:
+        return not self._texts and not self._calls
+
+    @property
+    def calls(self) -> tuple[tuple[str, str, str], ...]:
+        """(id, name, arguments so far) in order."""
+        return tuple((id_, name, "".join(parts)) for id_, name, parts in self._calls)
+
+    def text(self, channel: str = CONTENT) -> str:
+        parts = self._texts.get(channel)
+        if not parts:
+            return ""
+        if len(parts) > 1:
+            parts[:] = ["".join(parts)]
+        return parts[0]
+
+    def length(self, channel: str = CONTENT) -> int:
+        return self._lengths.get(channel, 0)
+
+    def total_chars(self) -> int:
+        return sum(self._lengths.values()) + sum(len(part) for _, _, parts in self._calls for part in parts)
+
+    def prefix(self, prompt_token_ids: tuple[int, ...] | None = None) -> Prefix:
+        return Prefix(
+            content=self.text(CONTENT),
+            reasoning=self.text(REASONING),
+            tool_calls=self.calls,
+            token_ids=tuple(self.token_ids) if self.token_ids is not None else None,
+            prompt_token_ids=prompt_token_ids,
+        )

@@ -1,0 +1,392 @@
+"""One answer, held against everything it must be, while it streams.
+
+The rules:
+
+- Text leaves only when no detector and no constraint can still take it back. Each says how far it is clear; the stream
+  releases up to the smallest of them, in the order in which things came, across channels too.
+- In a healthy stream nothing is doubted, so a delta goes in and the same delta comes out.
+- A stream that ends without its terminal event failed. Nothing is invented: no finish reason, no bracket, no call.
+- The first thing that condemns an answer latches; what was held from there on is dropped, what was clean before it may
+  still leave.
+
+Pure: events in, events out. A StreamGuard sees one attempt of one choice; what was delivered by earlier attempts is
+given as ``delivered`` and is fed to the detectors and the checker first, so that they judge the answer as one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from detectors.contract import Detector
+from guard.constraint.contract import Checker
+from guard.delivered import Delivered
+from guard.events import (
+    CONTENT,
+    REASONING,
+    Closed,
+    Done,
+    Fault,
+    Finding,
+    FinishReason,
+    Found,
+    GuardEvent,
+    Opened,
+    Release,
+    Repair,
+    StreamEvent,
+    TextDelta,
+    ToolDelta,
+    ToolRelease,
+    Usage,
+    Verdicts,
+    tool_channel,
+)
+
+CONSTRAINT_FAMILIES = frozenset({"json", "schema", "regex", "grammar", "constraint", "tool"})
+
+
+class ToolGuard(Protocol):
+    """Holds the calls of one answer against the tools on offer (guard/constraint/toolcall.py)."""
+
+    def feed(self, delta: ToolDelta) -> Sequence[ToolRelease | Finding | Repair]: ...
+
+    def finish(self, truncated: bool) -> Sequence[ToolRelease | Finding | Repair]: ...
+
+    @property
+    def calls(self) -> int: ...
+
+    def verdict(self) -> str: ...
+
+
+class Integrity(Protocol):
+    """Holds the protocol of one stream together (detectors/stream.py)."""
+
+    def finish_reason(self, reason: str) -> Sequence[Finding]: ...
+
+    def usage(self, prompt_tokens: int, completion_tokens: int, total_tokens: int) -> Sequence[Finding]: ...
+
+    def end(self, *, kind: str, done: bool, message: str, text_chars: int, tool_calls: int) -> Sequence[Finding]: ...
+
+
+class Plan(Struct):
+    """What every attempt at one answer is held against; made once a request from its constraint, tools and policy."""
+
+    new_panel: Callable[[str], Detector]
+    new_integrity: Callable[[], Integrity]
+    new_checker: Callable[[], Checker] | None = None
+    new_tools: Callable[[], ToolGuard] | None = None
+    act_on_detectors: bool = True
+    act_on_constraints: bool = True
+
+
+class Condemned(Struct):
+    """Why this attempt's answer must not go on. ``cause`` is a finding's code, or ``fault.KIND`` for an engine
+    failure."""
+
+    cause: str
+    message: str
+    channel: str = CONTENT
+    onset: int = 0
+    status: int | None = None
+
+
+class _Channel:
+    __slots__ = ("checker", "fed", "panel", "shift")
+
+    def __init__(self, panel: Detector, checker: Checker | None) -> None:
+        self.panel = panel
+        self.checker = checker
+        self.fed = 0
+
+    def clear(self) -> int:
+        """The offset up to which nothing can be taken back."""
+        doubt = self.panel.doubt
+        if self.checker is not None and self.checker.safe < doubt:
+            return self.checker.safe
+        return doubt
+
+
+class StreamGuard:
+    """Feed batches of engine events; take guard events. After ``ended`` either ``condemned`` says why the answer must
+    not stand, or ``reason`` is its finish reason and everything has been released."""
+
+    def __init__(
+        self, plan: Plan, delivered: Delivered, *, choice: int = 0, attempt: int = 1, engine: str = ""
+    ) -> None:
+        self._plan = plan
+        self._delivered = delivered
+        self._choice = choice
+        self._attempt = attempt
+        self._engine = engine
+        self._channels: dict[str, _Channel] = {}
+        self._pending: deque[tuple[_Channel, int, TextDelta | ToolRelease]] = deque()
+        self._tools = plan.new_tools() if plan.new_tools else None
+        self._integrity = plan.new_integrity()
+        self._format_failed = False
+        self._format_checked = False
+        self._matched_stop: str | int | None = None
+        self.ended = False
+        self.condemned: Condemned | None = None
+        self.reason = ""
+        self.usage: Usage | None = None
+        self.opened: Opened | None = None
+        self.findings: list[Finding] = []
+        self.tokens = 0
+        self._replay()
+
+    # --- feeding -----------------------------------------------------------------------------------------------------
+
+    def feed(self, events: Sequence[StreamEvent]) -> list[GuardEvent]:
+        """One batch of the engine's events. Nothing is accepted once ``ended``."""
+        out: list[GuardEvent] = []
+        for event in events:
+            if self.ended:
+                break
+            kind = type(event)
+            if kind is TextDelta:
+                self._text(event, out)  # type: ignore[arg-type]
+            elif kind is ToolDelta:
+                self._tool(event, out)  # type: ignore[arg-type]
+            else:
+                self._protocol(event, out)
+        return out
+
+    def _text(self, delta: TextDelta, out: list[GuardEvent]) -> None:
+        channel = self._channels.get(delta.channel) or self._open(delta.channel)
+        text = delta.text
+        if delta.token_ids is not None:
+            self.tokens += len(delta.token_ids)
+        elif text:
+            self.tokens += len(delta.logprobs) if delta.logprobs else 1
+        start = channel.fed
+        channel.fed = end = start + len(text)
+        found = channel.panel.feed(text, delta.token_ids, _chosen(delta.logprobs) if delta.logprobs else None)
+        if found:
+            self._take(found, out)
+        clear = channel.panel.doubt
+        checker = channel.checker
+        if checker is not None:
+            found = checker.feed(text)
+            if found:
+                self._take(found, out)
+            if checker.safe < clear:
+                clear = checker.safe
+        if clear >= end and not self._pending and not self.ended and not (checker and checker.drops):
+            if text or delta.token_ids or delta.logprobs:
+                release = Release(delta.choice, delta.channel, text, delta.token_ids, delta.logprobs)
+                self._delivered.add(release)
+                out.append(release)
+            return
+        self._pending.append((channel, start, delta))
+        self._drain(out)
+
+    def _tool(self, delta: ToolDelta, out: list[GuardEvent]) -> None:
+        self.tokens += len(delta.token_ids) if delta.token_ids is not None else 1
+        if self._tools is None:
+            message = "the engine made a tool call although no tool was offered"
+            self._take((Finding("tool.not_offered", "error", message, channel="stream"),), out)
+            return
+        self._take_calls(self._tools.feed(delta), out)
+
+    def _take_calls(self, pieces: Sequence[ToolRelease | Finding | Repair], out: list[GuardEvent]) -> None:
+        for piece in pieces:
+            if isinstance(piece, ToolRelease):
+                name = tool_channel(piece.index)
+                channel = self._channels.get(name) or self._open(name)
+                start = channel.fed
+                channel.fed += len(piece.arguments)
+                if piece.arguments:
+                    self._take(channel.panel.feed(piece.arguments), out)
+                self._pending.append((channel, start, piece))
+            elif isinstance(piece, Finding):
+                self._take((piece,), out)
+            else:
+                out.append(piece)
+        self._drain(out)
+
+    def _protocol(self, event: StreamEvent, out: list[GuardEvent]) -> None:
+        match event:
+            case FinishReason():
+                self.reason = self.reason or event.reason
+                self._matched_stop = event.matched_stop
+                self._take(self._integrity.finish_reason(event.reason), out)
+            case Usage():
+                self.usage = event
+                self._take(self._integrity.usage(event.prompt_tokens, event.completion_tokens, event.total_tokens), out)
+            case Opened():
+                self.opened = event
+            case Done():
+                self._end("done", True, "", out)
+            case Closed():
+                self._end("clean" if event.clean else "cut", False, "", out)
+            case Fault():
+                self._end(event.kind, False, event.message, out, event.status)
+            case _:
+                raise TypeError(f"not an engine event: {event!r}")
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _end(self, kind: str, done: bool, message: str, out: list[GuardEvent], status: int | None = None) -> None:
+        if kind not in ("done", "clean", "cut"):
+            # the engine failed in so many words; what its text lacks is a consequence and not worth a finding
+            self.ended = True
+            self._condemn(Condemned(f"fault.{kind}", message, status=status))
+        truncated = self.reason == "length"
+        if not self.ended:
+            self._finish_channels(truncated, out)
+        calls = self._tools.calls if self._tools else 0
+        chars = sum(channel.fed for channel in self._channels.values())
+        self._take(self._integrity.end(kind=kind, done=done, message=message, text_chars=chars, tool_calls=calls), out)
+        if self.condemned is None:
+            self._drain(out, final=True)
+        self.ended = True
+
+    def _finish_channels(self, truncated: bool, out: list[GuardEvent]) -> None:
+        if self._tools is not None:
+            self._take_calls(self._tools.finish(truncated), out)
+        calls = self._tools.calls if self._tools else 0
+        if self._plan.new_checker and CONTENT not in self._channels and not calls:
+            self._open(CONTENT)
+        for name, channel in self._channels.items():
+            self._take(channel.panel.finish(), out)
+            # an answer that calls tools instead of speaking owes no document
+            if channel.checker is not None and (channel.fed or not calls):
+                self._take(channel.checker.finish(truncated), out)
+                self._format_checked = self._format_checked or name == CONTENT
+
+    def cut(self) -> list[GuardEvent]:
+        """After a condemnation: what is clean of what was held may leave. The rest is dropped."""
+        out: list[GuardEvent] = []
+        why = self.condemned
+        if why is not None and not why.cause.startswith("fault."):
+            self._drain(out, limit=(why.channel, why.onset))
+        self._pending.clear()
+        return out
+
+    @property
+    def matched_stop(self) -> str | int | None:
+        return self._matched_stop
+
+    @property
+    def held_chars(self) -> int:
+        return sum(_length(piece) for _, _, piece in self._pending)
+
+    def verdicts(self) -> Verdicts:
+        checked = self._format_checked or bool(self._tools and self._tools.calls)
+        return Verdicts(
+            format="failed" if self._format_failed else "ok" if checked else "none",
+            tool_choice=self._tools.verdict() if self._tools else "none",
+        )
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _open(self, name: str) -> _Channel:
+        checker = self._plan.new_checker() if name == CONTENT and self._plan.new_checker else None
+        channel = self._channels[name] = _Channel(self._plan.new_panel(name), checker)
+        return channel
+
+    def _replay(self) -> None:
+        """What earlier attempts delivered is part of the answer, and can no longer be doubted."""
+        for name in (REASONING, CONTENT):
+            text = self._delivered.text(name)
+            if text:
+                channel = self._open(name)
+                channel.fed = len(text)
+                channel.panel.feed(text)
+                if channel.checker is not None:
+                    channel.checker.feed(text)
+
+    def _take(self, findings: Sequence[Finding], out: list[GuardEvent]) -> None:
+        for finding in findings:
+            self.findings.append(finding)
+            out.append(Found(self._choice, finding, self._engine, self._attempt))
+            family = finding.family
+            if finding.severity != "error":
+                continue
+            if family in CONSTRAINT_FAMILIES:
+                self._format_failed = True
+                if finding.code.endswith(".truncated") and self.reason == "length":
+                    continue  # the caller's own token limit; "length" says so, and another engine could do no better
+                acts = self._plan.act_on_constraints
+            else:
+                acts = self._plan.act_on_detectors or family == "stream"
+            if acts:
+                self._condemn(Condemned(finding.code, finding.message, finding.channel, finding.onset))
+
+    def _condemn(self, why: Condemned) -> None:
+        if self.condemned is None:
+            self.condemned = why
+            self.ended = True
+
+    def _drain(self, out: list[GuardEvent], *, final: bool = False, limit: tuple[str, int] | None = None) -> None:
+        """Release from the front of the queue what is clear; a piece that is clear in part is split."""
+        pending = self._pending
+        observe = not self._plan.act_on_detectors
+        while pending:
+            channel, start, piece = pending[0]
+            end = start + _length(piece)
+            clear = end if final else channel.clear()
+            if observe and not final:
+                clear = channel.checker.safe if channel.checker is not None and self._plan.act_on_constraints else end
+            if limit is not None and self._channels.get(limit[0]) is channel:
+                clear = min(clear, limit[1])
+            if clear >= end:
+                pending.popleft()
+                self._release(channel, start, piece, out)
+                continue
+            if clear > start:
+                first, rest = _split(piece, clear - start)
+                pending[0] = (channel, clear, rest)
+                self._release(channel, start, first, out)
+            return
+
+    def _release(self, channel: _Channel, start: int, piece: TextDelta | ToolRelease, out: list[GuardEvent]) -> None:
+        if isinstance(piece, ToolRelease):
+            self._delivered.add_call(piece)
+            out.append(piece)
+            return
+        text = piece.text
+        if channel.checker is not None and channel.checker.drops:
+            text = _without(text, start, channel.checker.drops)
+        if text or piece.token_ids or piece.logprobs:
+            release = Release(piece.choice, piece.channel, text, piece.token_ids, piece.logprobs)
+            self._delivered.add(release)
+            out.append(release)
+
+
+def _chosen(logprobs: list[dict[str, Any]]) -> list[float]:
+    return [entry.get("logprob", 0.0) for entry in logprobs]
+
+
+def _length(piece: TextDelta | ToolRelease) -> int:
+    return len(piece.text) if isinstance(piece, TextDelta) else len(piece.arguments)
+
+
+def _split(piece: TextDelta | ToolRelease, at: int) -> tuple[Any, Any]:
+    """The ids and logprobs of a piece stay with its rest: a token has arrived when its last character has."""
+    if isinstance(piece, TextDelta):
+        return (
+            TextDelta(piece.choice, piece.channel, piece.text[:at]),
+            TextDelta(piece.choice, piece.channel, piece.text[at:], piece.token_ids, piece.logprobs),
+        )
+    return (
+        ToolRelease(piece.choice, piece.index, piece.arguments[:at], piece.id, piece.name),
+        ToolRelease(piece.choice, piece.index, piece.arguments[at:]),
+    )
+
+
+def _without(text: str, start: int, drops: Sequence[tuple[int, int]]) -> str:
+    """``text``, which begins at offset ``start``, less the dropped ranges."""
+    kept: list[str] = []
+    at = 0
+    for low, high in drops:
+        low, high = max(low - start, at), min(high - start, len(text))
+        if low < high:
+            kept.append(text[at:low])
+            at = high
+    kept.append(text[at:])
+    return "".join(kept)
