@@ -32,7 +32,7 @@ class Delivered:
         else:
             self._texts[channel] = [text]
             self._lengths[channel] = len(text)
-        self._count(release.token_ids, release.logprobs and len(release.logprobs))
+        self._count(release.token_ids, len(release.logprobs) if release.logprobs else None)
 
     def add_call(self, piece: ToolRelease) -> None:
         if piece.index == len(self._calls):

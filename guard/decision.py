@@ -1,0 +1,105 @@
+"""What to do when an attempt has ended: one table, read from the top, the first row that fits decides.
+
+The rules behind the rows:
+
+- What was delivered cannot be taken back. With nothing delivered an answer may start afresh on another engine; with
+text delivered it may only go on from there, or end in an error.
+- The caller's own mistakes, deadline and cancellation are never retried.
+- An error names what went wrong last, not that attempts ran out.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Final, Literal, NamedTuple
+
+Kind = Literal["finish", "retry", "resume", "fail"]
+
+
+class Action(NamedTuple):
+    """``code`` is a key of guard.errors.ERRORS when the action is fail, else empty."""
+
+    kind: Kind
+    code: str = ""
+
+
+class Situation(NamedTuple):
+    """``cause``: a finding's code, ``fault.KIND`` (the engine failed in mid-stream), ``open.KIND`` (it did not accept
+    the request) or empty. ``delivered``: the caller holds a part of this answer. ``attempts_left``: another attempt is
+    allowed by policy and time. ``resumable``: an engine is left that can go on from what was delivered, and what was
+    delivered can still become a valid answer."""
+
+    cause: str
+    delivered: bool = False
+    attempts_left: bool = True
+    resumable: bool = False
+
+
+class Row(NamedTuple):
+    """``cause`` is a pattern; None in a column means: does not matter."""
+
+    cause: str
+    delivered: bool | None
+    attempts_left: bool | None
+    resumable: bool | None
+    action: Kind
+    why: str
+
+
+TABLE: Final[tuple[Row, ...]] = (
+    Row("", None, None, None, "finish", "the answer is whole and nothing condemns it"),
+    Row(
+        "open.refused",
+        None,
+        None,
+        None,
+        "fail",
+        "the engine says that the request itself is wrong: so would the others",
+    ),
+    Row("deadline", None, None, None, "fail", "the caller's time is up"),
+    Row("*", None, False, None, "fail", "no attempt is left"),
+    Row("*", False, True, None, "retry", "nothing left yet: the answer starts afresh on another engine"),
+    Row("*", True, True, True, "resume", "the answer goes on from the last clean character"),
+    Row("*", True, True, False, "fail", "no engine can go on from what was delivered"),
+)
+
+CODES: Final[tuple[tuple[str, str], ...]] = (
+    ("open.refused", "engine_rejected"),
+    ("open.busy", "overloaded"),
+    ("open.status", "engine_error"),
+    ("open.protocol", "engine_error"),
+    ("open.first_token_timeout", "engine_timeout"),
+    ("open.*", "engine_unavailable"),
+    ("deadline", "deadline_exceeded"),
+    ("fault.cut", "stream_cut"),
+    ("fault.stall", "engine_timeout"),
+    ("fault.first_token_timeout", "engine_timeout"),
+    ("fault.total_timeout", "engine_timeout"),
+    ("fault.*", "engine_error"),
+    ("stream.*", "stream_cut"),
+    ("json.*", "constraint_violated"),
+    ("schema.*", "constraint_violated"),
+    ("regex.*", "constraint_violated"),
+    ("grammar.*", "constraint_violated"),
+    ("constraint.*", "constraint_violated"),
+    ("tool.*", "constraint_violated"),
+    ("guard.*", "internal"),
+    ("*", "collapsed"),
+)
+
+
+def decide(situation: Situation) -> Action:
+    for row in TABLE:
+        if (
+            fnmatchcase(situation.cause, row.cause)
+            and row.delivered in (None, situation.delivered)
+            and row.attempts_left in (None, situation.attempts_left)
+            and row.resumable in (None, situation.resumable)
+        ):
+            return Action(row.action, error_code(situation.cause) if row.action == "fail" else "")
+    raise AssertionError(f"the table has no row for {situation}")
+
+
+def error_code(cause: str) -> str:
+    """The stable word for a cause (a key of guard.errors.ERRORS)."""
+    return next(code for pattern, code in CODES if fnmatchcase(cause, pattern))
