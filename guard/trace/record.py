@@ -24,7 +24,10 @@ class FindingRecord(Struct):
 
 
 class AttemptRecord(Struct):
-    """One try on one engine for one choice. ``outcome``: ok, condemned, fault, refused or cancelled."""
+    """One try on one engine for one choice. ``outcome``: ok, condemned, fault, refused or cancelled.
+
+    ``endpoint`` is the engine's host:port; ``cached_tokens`` how much of the prompt its prefix cache already had.
+    """
 
     choice: int
     attempt: int
@@ -36,6 +39,9 @@ class AttemptRecord(Struct):
     cluster: str = ""
     node: str = ""
     precision: str = ""
+    endpoint: str = ""
+    tokenizer_hash: str = ""
+    template_hash: str = ""
     started_at: float = 0.0
     first_token_ms: float = 0.0
     duration_ms: float = 0.0
@@ -53,11 +59,14 @@ class AttemptRecord(Struct):
     onset: int = -1
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
     released_chars: int = 0
     held_chars: int = 0
     unenforced: list[str] = field(default_factory=list)
     contradictions: list[str] = field(default_factory=list)
     output_text: str = ""
+    output_fingerprint: str = ""
     output_token_ids: list[int] = field(default_factory=list)
     token_logprobs: list[float] = field(default_factory=list)
     runner_up_logprobs: list[float] = field(default_factory=list)
@@ -66,13 +75,17 @@ class AttemptRecord(Struct):
 
 class RequestRecord(Struct):
     """``request_body`` is the request as JSON in the OpenAI shape, enough to run it again; ``output_text`` what was
-    delivered (choices joined as a JSON array when there are several). ``outcome``: ok, failed, cancelled or invalid."""
+    delivered (choices joined as a JSON array when there are several). ``outcome``: ok, failed, cancelled or invalid.
+    ``trace_id`` has 32 hex digits, span ids 16; ``trace_state`` and ``sampled`` are the caller's (see context.py).
+    """
 
     trace_id: str
     request_id: str
     started_at: float
     span_id: str = ""
     parent_span_id: str = ""
+    trace_state: str = ""
+    sampled: bool = True
     protocol: str = "http"
     kind: str = "chat"
     tenant: str = ""
@@ -115,3 +128,14 @@ class OutcomeRecord(Struct):
     reported_at: float
     ok: bool
     detail: str = ""
+
+
+class LossRecord(Struct):
+    """Records that a worker could not keep, written once it can write again. ``reason``: bound, disk, encoding or
+    closed; times are Unix seconds of the first and the last loss."""
+
+    worker: str
+    reason: str
+    count: int
+    first_at: float
+    last_at: float

@@ -1,0 +1,113 @@
+"""The form of a record on disk: a header of 16 bytes, then the payload. Pure.
+
+    magic "oG" | version 1 | kind | payload length u32 | crc32 of the payload u32 | crc32 of the 12 bytes before u32
+
+All little-endian. The header carries its own checksum, so that after damage the next whole record can be found again:
+``scan`` steps from header to header while they hold, and otherwise searches for the next one that does. What it
+skipped is reported with its place, never silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct as Layout
+from typing import Final, NamedTuple
+from zlib import crc32
+
+MAGIC: Final = b"oG\x01"
+HEADER: Final = 16
+MAX_PAYLOAD: Final = 64 * 1024 * 1024
+"""A longer record is refused when written, and a header that claims more is damaged."""
+
+REQUEST: Final = 1
+OUTCOME: Final = 2
+LOSS: Final = 3
+
+_LEFT: Final = Layout("<3sBII")
+_SUM: Final = Layout("<I")
+
+
+class Frame(NamedTuple):
+    """``start`` and ``end`` are offsets in the segment."""
+
+    kind: int
+    start: int
+    end: int
+    payload: memoryview
+
+
+class Damage(NamedTuple):
+    start: int
+    end: int
+    reason: str
+
+
+class Tail(NamedTuple):
+    """What follows ``start`` is not a whole record (yet)."""
+
+    start: int
+
+
+def seal(buffer: bytearray, kind: int, length: int) -> None:
+    """Fill in the header at the front of a buffer that holds the payload behind it."""
+    view = memoryview(buffer)
+    _LEFT.pack_into(buffer, 0, MAGIC, kind, length, crc32(view[HEADER : HEADER + length]))
+    _SUM.pack_into(buffer, 12, crc32(view[:12]))
+
+
+def scan(data: memoryview, base: int = 0) -> Iterator[Frame | Damage | Tail]:
+    """Walk over the bytes of a segment from a record's boundary on; ``base`` is the offset of the first byte.
+
+    Ends with a Tail when the last record is not whole. Only the caller knows whether more will be written (then it
+    waits) or the segment is closed (then the tail is torn).
+    """
+    at, size = 0, len(data)
+    while at < size:
+        length = _length(data, at)
+        if length is None:
+            found = _next_header(data, at + 1)
+            if found is None:
+                # a header may be cut off at the very end: what could be the start of one is left for the next read
+                yield Tail(base + at)
+                return
+            yield Damage(base + at, base + found, "no record header")
+            at = found
+            continue
+        end = at + HEADER + length
+        if end > size:
+            later = _next_header(data, at + HEADER)
+            if later is None:
+                yield Tail(base + at)
+                return
+            yield Damage(base + at, base + later, "the record is cut short")
+            at = later
+            continue
+        payload = data[at + HEADER : end]
+        if crc32(payload) == _SUM.unpack_from(data, at + 8)[0]:
+            yield Frame(data[at + 3], base + at, base + end, payload)
+            at = end
+            continue
+        # a record that was cut short and then followed by others lies about its length: look inside it first
+        inside = _next_header(data[:end], at + HEADER)
+        stop = end if inside is None else inside
+        yield Damage(base + at, base + stop, "the checksum does not match")
+        at = stop
+
+
+def _length(data: memoryview, at: int) -> int | None:
+    if len(data) - at < HEADER or bytes(data[at : at + 3]) != MAGIC:
+        return None
+    if crc32(data[at : at + 12]) != _SUM.unpack_from(data, at + 12)[0]:
+        return None
+    length: int = _SUM.unpack_from(data, at + 4)[0]
+    return length if length <= MAX_PAYLOAD else None
+
+
+def _next_header(data: memoryview, start: int) -> int | None:
+    raw = bytes(data[start:])
+    at = raw.find(MAGIC)
+    while at >= 0:
+        if _length(data, start + at) is not None:
+            return start + at
+        at = raw.find(MAGIC, at + 1)
+    return None

@@ -1,0 +1,170 @@
+"""The spool: one write a record, never an exception, every loss counted."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from guard.trace import spool as spool_module
+from guard.trace.frames import LOSS, REQUEST, Frame, scan
+from guard.trace.record import AttemptRecord, LossRecord, OutcomeRecord, RequestRecord
+from guard.trace.spool import MemorySink, Spool
+
+
+def record(n: int, **changes: object) -> RequestRecord:
+    made = RequestRecord(trace_id=f"{n:032x}", request_id=f"r{n}", started_at=1.0)
+    return msgspec.structs.replace(made, **changes)
+
+
+def frames(root: Path) -> list[Frame]:
+    out: list[Frame] = []
+    for path in sorted(root.glob("*/*.seg")):
+        items = list(scan(memoryview(path.read_bytes())))
+        assert all(isinstance(item, Frame) for item in items)
+        out.extend(item for item in items if isinstance(item, Frame))
+    return out
+
+
+def requests(root: Path) -> list[RequestRecord]:
+    return [msgspec.msgpack.decode(f.payload, type=RequestRecord) for f in frames(root) if f.kind == REQUEST]
+
+
+def losses(root: Path) -> list[LossRecord]:
+    return [msgspec.msgpack.decode(f.payload, type=LossRecord) for f in frames(root) if f.kind == LOSS]
+
+
+def test_a_record_comes_back_as_it_was_with_one_write_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool(tmp_path)
+    calls: list[int] = []
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: calls.append(len(data)) or real(fd, data))
+    full = record(
+        1, request_body="{}", attempts=[AttemptRecord(choice=0, attempt=1, engine="a", token_logprobs=[-0.5])]
+    )
+    spool.write(full)
+    spool.write_outcome(OutcomeRecord("t", "call", 2.0, True))
+    assert len(calls) == 2
+    assert requests(tmp_path) == [full]
+    assert spool.written == 2
+    assert spool.lost_records == 0
+
+
+def test_segments_are_bounded_and_their_names_ascend(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, segment_bytes=2_000)
+    for n in range(40):
+        spool.write(record(n))
+    names = sorted(path.name for path in (tmp_path / "0").iterdir())
+    assert len(names) > 5
+    assert all((tmp_path / "0" / name).stat().st_size <= 2_000 for name in names)
+    assert [r.request_id for r in requests(tmp_path)] == [f"r{n}" for n in range(40)]
+
+
+def test_a_second_start_appends_to_nothing_it_found(tmp_path: Path) -> None:
+    first = Spool(tmp_path)
+    first.write(record(1))
+    before = {path: path.read_bytes() for path in tmp_path.glob("*/*.seg")}
+    second = Spool(tmp_path)
+    second.write(record(2))
+    assert all(path.read_bytes() == data for path, data in before.items())
+    assert [r.request_id for r in requests(tmp_path)] == ["r1", "r2"]
+
+
+def test_the_bound_loses_the_newest_counts_it_and_says_so_afterwards(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, max_bytes=300_000)
+    for n in range(800):
+        spool.write(record(n))
+    kept = len(requests(tmp_path))
+    assert 0 < kept < 800
+    assert spool.lost == {"bound": 800 - kept}
+    assert sum(path.stat().st_size for path in tmp_path.glob("*/*.seg")) <= 300_000
+    for path in sorted(tmp_path.glob("*/*.seg"))[:-1]:
+        path.unlink()  # the writer has drained
+    spool._scanned_at = 0.0
+    spool.write(record(1000))
+    spool.close()
+    assert requests(tmp_path)[-1].request_id == "r1000"
+    told = losses(tmp_path)
+    assert [(loss.reason, loss.count) for loss in told] == [("bound", 800 - kept)]
+    assert told[0].first_at <= told[0].last_at
+
+
+def test_a_full_disk_is_counted_and_leaves_no_half_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool(tmp_path)
+    spool.write(record(1))
+    real = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda fd, data: real(fd, memoryview(data)[:40]))
+        spool.write(record(2))
+
+        def full(fd: int, data: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patch.setattr(os, "write", full)
+        spool.write(record(3))
+    spool.write(record(4))
+    assert [r.request_id for r in requests(tmp_path)] == ["r1", "r4"]
+    assert spool.lost == {"disk": 2}
+    assert [(loss.reason, loss.count) for loss in losses(tmp_path)] == [("disk", 2)]
+
+
+def test_a_really_full_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    spool = Spool(tmp_path)
+    with open("/dev/full", "wb", buffering=0) as device:
+        real, spool._fd = spool._fd, device.fileno()
+        spool.write(record(1))
+        spool._fd = real
+    assert spool.lost == {"disk": 1}
+
+
+def test_what_cannot_be_encoded_as_it_is(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.write(record(1, output_text="half a pair: \ud83d", attempts=[AttemptRecord(0, 1, "e", output_text="\udc00")]))
+    spool.write(record(2, seed=2**70))
+    spool.write(record(3))
+    kept = requests(tmp_path)
+    assert [r.request_id for r in kept] == ["r1", "r3"]
+    assert kept[0].output_text == "half a pair: ?"
+    assert spool.lost == {"encoding": 1}
+
+
+def test_a_closed_spool_only_counts(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    spool.close()
+    spool.close()
+    spool.write(record(1))
+    assert spool.lost == {"closed": 1}
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_at_start(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match="file"):
+        Spool(tmp_path / "file" / "spool")
+
+
+def test_names_are_never_reused_even_when_the_clock_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_module.time, "time_ns", lambda: 5)
+    spool = Spool(tmp_path, segment_bytes=500)
+    for n in range(6):
+        spool.write(record(n))
+    again = Spool(tmp_path, segment_bytes=500)
+    again.write(record(9))
+    names = [path.name for path in tmp_path.glob("*/*.seg")]
+    assert len(names) == len(set(names)) >= 7
+
+
+async def test_the_memory_sink_keeps_a_copy() -> None:
+    sink = MemorySink()
+    made = record(1)
+    sink.write(made)
+    made.outcome = "changed"
+    sink.write_outcome(OutcomeRecord("t", "c", 1.0, False))
+    await sink.aclose()
+    assert sink.records[0].outcome == "ok"
+    assert not sink.outcomes[0].ok
+    assert sink.closed
