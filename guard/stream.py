@@ -259,13 +259,21 @@ class StreamGuard:
                 self._format_checked = self._format_checked or name == CONTENT
 
     def cut(self) -> list[GuardEvent]:
-        """After a condemnation: what is clean of what was held may leave. The rest is dropped."""
+        """After a condemnation: what is clean of what was held may leave. The rest never does."""
         out: list[GuardEvent] = []
         why = self.condemned
         if why is not None and not why.cause.startswith("fault."):
             self._drain(out, limit=(why.channel, why.onset))
-        self._pending.clear()
         return out
+
+    @property
+    def dead_end(self) -> bool:
+        """What has left can no longer become a valid answer, so going on from it is pointless."""
+        channel = self._channels.get(CONTENT)
+        if channel is None or channel.checker is None or not self._plan.act_on_constraints:
+            return False
+        left = next((start for owner, start, _ in self._pending if owner is channel), channel.fed)
+        return channel.checker.good < left
 
     @property
     def matched_stop(self) -> str | int | None:

@@ -1,0 +1,71 @@
+"""From a request to a job: which engines, which policy, which format, until when. Every refusal happens here, before any
+engine is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from guard.config import Config, Policy, Retention, RouteConfig
+from guard.constraint.cache import ConstraintCache
+from guard.constraint.compile import CompiledConstraint
+from guard.request import GenerationRequest, RequestError
+from guard.trace.retention import strictest
+
+
+class Job(Struct):
+    """``engines``: names, in the order in which they are tried. ``deadline``: seconds on the monotonic clock."""
+
+    request: GenerationRequest
+    policy: Policy
+    policy_name: str
+    engines: tuple[str, ...]
+    compiled: CompiledConstraint | None
+    deadline: float
+
+
+async def admit(config: Config, constraints: ConstraintCache, request: GenerationRequest, *, now: float) -> Job:
+    """Raises RequestError, naming the field that is wrong."""
+    route = route_of(config, request.model)
+    policy = config.policy_of(route, request.policy)
+    if policy is None:
+        known = ", ".join(sorted(config.policies))
+        raise RequestError(f"there is no policy called {request.policy!r} (there are: {known})", "outguard.policy")
+    if request.n > config.limits.max_choices:
+        raise RequestError(f"at most {config.limits.max_choices} choices can be asked for, not {request.n}", "n")
+    engines = _engines(route, request)
+    compiled = await constraints.compile(request.constraint) if request.constraint else None
+    deadline = now + config.limits.request_timeout
+    if request.deadline is not None:
+        deadline = min(deadline, request.deadline)
+    return Job(request, policy, request.policy or route.policy, engines, compiled, deadline)
+
+
+def route_of(config: Config, model: str) -> RouteConfig:
+    for route in config.routes:
+        if route.model == model:
+            return route
+    known = ", ".join(route.model for route in config.routes)
+    raise RequestError(f"the model {model!r} is not served here (served are: {known})", "model", "model_not_found")
+
+
+def retention_of(settings: Retention, request: GenerationRequest) -> str:
+    """The strictest of what the config allows, what the tenant may have and what the caller asked for."""
+    asked = request.retention or settings.default
+    return strictest(settings.max, settings.tenants.get(request.tenant, settings.max), asked)
+
+
+def _engines(route: RouteConfig, request: GenerationRequest) -> tuple[str, ...]:
+    if not request.engines:
+        return route.engines
+    chosen = tuple(name for name in request.engines if name in route.engines)
+    unknown = [name for name in request.engines if name not in route.engines]
+    if unknown:
+        served = ", ".join(route.engines)
+        raise RequestError(
+            f"{', '.join(unknown)}: no such engine serves {request.model!r} (these do: {served})", "outguard.engines"
+        )
+    return chosen
+
+

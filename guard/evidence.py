@@ -1,0 +1,250 @@
+"""Gathers what the trace keeps of a request while it runs, at the price of a few additions a batch.
+
+One Evidence a request, one AttemptEvidence an attempt. The records are complete, and written, before the caller hears that its
+answer is finished.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from typing import Any
+
+import msgspec
+
+from guard.answer import Answer
+from guard.config import EngineConfig
+from guard.constraint.spec import Constraint
+from guard.decision import Action
+from guard.delivered import Delivered
+from guard.events import CONTENT, GuardEvent, Release
+from guard.request import GenerationRequest
+from guard.stream import CONSTRAINT_FAMILIES, Condemned, StreamGuard
+from guard.trace.record import AttemptRecord, FindingRecord, RequestRecord
+
+
+class AttemptEvidence:
+    """``why`` is what ended the attempt badly. Times are seconds on the monotonic clock."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        request: GenerationRequest,
+        *,
+        choice: int,
+        attempt: int,
+        wall: float,
+        now: float,
+        concurrency: int,
+        resumed: int,
+    ) -> None:
+        self.why: Condemned | None = None
+        self.now = now
+        self.record = AttemptRecord(
+            choice=choice,
+            attempt=attempt,
+            engine=config.name,
+            dialect=config.dialect,
+            engine_model=config.model or request.model,
+            engine_version=config.version,
+            image=config.image,
+            cluster=config.cluster,
+            node=config.node,
+            precision=config.precision,
+            started_at=wall,
+            concurrency_at_start=concurrency,
+            resumed_at=resumed,
+            outcome="cancelled",  # until it is decided upon
+            action="stop",
+        )
+        self._constraint = request.constraint
+        self._started = now
+        self._gaps = array("f")
+        self._released = 0
+
+    def batch(self, now: float) -> None:
+        """One read of the engine's stream has arrived."""
+        if self.record.chunks:
+            self._gaps.append(now - self.now)
+        else:
+            self.record.first_token_ms = (now - self._started) * 1e3
+        self.record.chunks += 1
+        self.now = now
+
+    def saw(self, out: list[GuardEvent]) -> None:
+        """What was released, with token ids and logprobs where the engine gave them."""
+        for event in out:
+            if type(event) is Release:
+                self._released += len(event.text)
+                if event.token_ids:
+                    self.record.output_token_ids.extend(event.token_ids)
+                for entry in event.logprobs or ():
+                    self.record.token_logprobs.append(_number(entry.get("logprob")))
+                    self.record.runner_up_logprobs.append(_runner_up(entry))
+
+    def close(self, guard: StreamGuard, now: float) -> None:
+        record = self.record
+        record.duration_ms = (now - self._started) * 1e3
+        gaps = sorted(self._gaps)
+        if gaps:
+            record.inter_token_p50_ms = gaps[len(gaps) // 2] * 1e3
+            record.inter_token_max_ms = gaps[-1] * 1e3
+        record.released_chars = self._released
+        record.held_chars = guard.held_chars
+        record.finish_reason = guard.reason
+        if guard.opened is not None and guard.opened.model:
+            record.engine_model = guard.opened.model
+        record.prompt_tokens = guard.usage.prompt_tokens if guard.usage else 0
+        record.completion_tokens = guard.usage.completion_tokens if guard.usage else guard.tokens
+        record.findings = [_finding(finding, record) for finding in guard.findings]
+        record.contradictions = self._contradictions(guard)
+
+    def decided(self, action: Action, why: Condemned | None) -> None:
+        record = self.record
+        record.action = action.kind
+        if why is None:
+            record.outcome = "ok"
+            return
+        record.outcome = "refused" if why.cause.startswith("open.") else "condemned"
+        record.error_kind, record.error_message, record.error_status = why.cause, why.message, why.status or 0
+        if record.outcome == "condemned" and not why.cause.startswith(("fault.", "stream.", "deadline")):
+            record.onset = why.onset
+        elif record.outcome == "condemned":
+            record.outcome = "fault"
+
+    def _contradictions(self, guard: StreamGuard) -> list[str]:
+        """What the engine was asked to enforce, took, and broke. An engine that was not asked contradicts nothing."""
+        constraint, unenforced = self._constraint, self.record.unenforced
+        if constraint is None or constraint.kind in unenforced or self.record.resumed_at >= 0:
+            return []
+        return sorted(
+            {
+                f"{constraint.kind}:{finding.code}"
+                for finding in guard.findings
+                if finding.severity == "error"
+                and finding.channel == CONTENT
+                and finding.family in CONSTRAINT_FAMILIES
+                and not finding.code.endswith(".truncated")
+            }
+        )
+
+
+class Evidence:
+    """``answers`` are the request's choices, in the order in which they began."""
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        body: bytes,
+        *,
+        trace_id: str,
+        span_id: str,
+        parent_span_id: str,
+        wall: float,
+        now: float,
+        retention: str,
+    ) -> None:
+        sampling = request.sampling
+        constraint = request.constraint
+        self.answers: list[Answer] = []
+        self._started = now
+        self.record = RequestRecord(
+            trace_id=trace_id,
+            span_id=span_id,
+            parent_span_id=parent_span_id,
+            request_id=request.id,
+            started_at=wall,
+            protocol=request.protocol,
+            kind=request.kind,
+            tenant=request.tenant,
+            model=request.model,
+            policy=request.policy,
+            retention=retention,
+            choices=request.n,
+            stream=request.stream,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            seed=sampling.seed,
+            max_tokens=sampling.max_tokens,
+            constraint_kind=constraint.kind if constraint else "",
+            constraint_hash=constraint_hash(constraint) if constraint else "",
+            tools=len(request.tools),
+            request_body=body.decode(),
+        )
+
+    @property
+    def trace_id(self) -> str:
+        return self.record.trace_id
+
+    def first_token(self, now: float) -> None:
+        if not self.record.first_token_ms:
+            self.record.first_token_ms = (now - self._started) * 1e3
+
+    def close(self, now: float, outcome: str = "") -> RequestRecord:
+        """The finished record. ``outcome`` is given when the answers did not come to their own end."""
+        record = self.record
+        record.duration_ms = (now - self._started) * 1e3
+        answers = sorted(self.answers, key=lambda answer: answer.choice)
+        failures = [answer.failure for answer in answers if answer.failure is not None]
+        record.outcome = outcome or ("failed" if failures else "ok")
+        if failures:
+            record.error_code, record.error_message = failures[0].code, failures[0].message
+        record.attempts_made = len(record.attempts)
+        record.recovered = record.outcome == "ok" and record.attempts_made > record.choices
+        record.finish_reason = ",".join(answer.reason for answer in answers)
+        record.prompt_tokens = max((answer.usage.prompt_tokens for answer in answers), default=0)
+        record.completion_tokens = sum(answer.usage.completion_tokens for answer in answers)
+        record.wasted_tokens = sum(answer.wasted for answer in answers)
+        for answer in answers:
+            record.verdict_format = _worse(record.verdict_format, answer.verdicts.format)
+            record.verdict_tool_choice = _worse(record.verdict_tool_choice, answer.verdicts.tool_choice)
+        record.released_chars = sum(answer.delivered.total_chars() for answer in answers)
+        if record.retention != "none":
+            texts = [_whole(answer.delivered) for answer in answers]
+            record.output_text = texts[0] if len(texts) == 1 else _json(texts) if texts else ""
+        return record
+
+
+def constraint_hash(constraint: Constraint) -> str:
+    """Equal constraints have equal hashes, whatever the order of their keys."""
+    return hashlib.sha256(msgspec.json.encode(constraint, order="deterministic")).hexdigest()[:32]
+
+
+def _whole(delivered: Delivered) -> str:
+    """The delivered content; calls follow it as JSON."""
+    calls = delivered.calls
+    text = delivered.text(CONTENT)
+    return text + _json([{"name": name, "arguments": arguments} for _, name, arguments in calls]) if calls else text
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def _runner_up(entry: dict[str, Any]) -> float:
+    """The best logprob among the alternatives that were not chosen; NaN where the engine gave none."""
+    others = [_number(o.get("logprob")) for o in entry.get("top_logprobs") or () if o.get("token") != entry.get("token")]
+    return max(others, default=float("nan"))
+
+
+def _finding(finding: Any, attempt: AttemptRecord) -> FindingRecord:
+    return FindingRecord(
+        code=finding.code,
+        severity=finding.severity,
+        channel=finding.channel,
+        onset=finding.onset,
+        detected_at=finding.detected_at,
+        message=finding.message,
+        confidence=finding.confidence,
+        attempt=attempt.attempt,
+        choice=attempt.choice,
+        engine=attempt.engine,
+    )
+
+
+def _worse(one: str, other: str) -> str:
+    return max(one, other, key=("none", "ok", "failed").index)

@@ -1,0 +1,258 @@
+"""A request's whole way, top to bottom: admitted, tried on engines, guarded, decided upon, recorded.
+
+``generate`` is the front; ``_answer`` is the loop over attempts; ``_attempt`` opens an engine and feeds its events to a
+StreamGuard. Only this module sees both the engines and the caller.
+
+n > 1 is fanned out: each choice is a request of its own to an engine, so that each is guarded and recovered on its own, also
+on engines that ignore ``n``. A caller that does not stream holds nothing until the end, so its answer may start afresh at
+any time; one that streams can only be gone on from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+
+import msgspec
+
+from guard.admission import Job, admit, retention_of
+from guard.answer import Answer
+from guard.check import Check
+from guard.config import Config
+from guard.constraint.cache import ConstraintCache
+from guard.engines.contract import Engine, EngineError
+from guard.engines.dialects import ResumeUnsupported
+from guard.events import Closed, Failed, Finished, GuardEvent, Started
+from guard.evidence import AttemptEvidence, Evidence
+from guard.merge import merged
+from guard.normalise import to_openai_body
+from guard.plan import plan_for
+from guard.request import GenerationRequest, RequestError
+from guard.service import EngineStatus, ModelInfo, Outcome
+from guard.stream import Condemned, Plan, StreamGuard
+from guard.trace.context import parse_traceparent
+from guard.trace.record import OutcomeRecord
+from guard.trace.tracing import Tracing
+
+Batches = AsyncGenerator[list[GuardEvent], None]
+
+
+class Pipeline:
+    """The Service that both servers stand on (guard/service.py)."""
+
+    def __init__(
+        self,
+        config: Config,
+        engines: Mapping[str, Engine],
+        constraints: ConstraintCache,
+        tracing: Tracing,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._engines = engines
+        self._engine_configs = {engine.name: engine for engine in config.engines}
+        self._capabilities = {name: engine.capabilities for name, engine in engines.items()}
+        self._constraints = constraints
+        self._tracing = tracing
+        self._clock = clock
+        self._under_way = 0
+        self._on_engine: Counter[str] = Counter()
+        self._started_at = int(time.time())
+
+    # --- the request's way -------------------------------------------------------------------------------------------
+
+    async def generate(self, request: GenerationRequest) -> Batches:
+        if self._under_way >= self._config.limits.max_requests:
+            raise RequestError(f"{self._under_way} answers are under way, which is the limit", "", "overloaded")
+        self._under_way += 1
+        evidence = self._evidence(request)
+        outcome: str | None = "cancelled"  # unless something else is known before the caller leaves
+        try:
+            job = await admit(self._config, self._constraints, request, now=self._clock())
+            evidence.record.policy = job.policy_name
+            plan = plan_for(request, job.policy, job.compiled)
+            yield [Started(request.id, evidence.trace_id, request.model, job.engines[0])]
+            missing = request.n
+            async with aclosing(self._choices(job, plan, evidence)) as batches:
+                async for batch in batches:
+                    if type(batch[-1]) in _ENDS:
+                        missing -= 1
+                        if not missing:
+                            outcome = None
+                            self._tracing.write(evidence.close(self._clock()))  # evidence first, then the caller hears
+                    yield batch
+        except RequestError as error:
+            outcome = "invalid"
+            evidence.record.error_code, evidence.record.error_message = error.code, error.message
+            raise
+        finally:
+            self._under_way -= 1
+            if outcome is not None:
+                self._tracing.write(evidence.close(self._clock(), outcome))
+
+    def _choices(self, job: Job, plan: Plan, evidence: Evidence) -> Batches:
+        if job.request.n == 1:
+            return self._answer(job, plan, evidence, 0)
+        return merged([self._answer(job, plan, evidence, choice) for choice in range(job.request.n)])
+
+    async def _answer(self, job: Job, plan: Plan, evidence: Evidence, choice: int) -> Batches:
+        """One choice, over as many attempts as it takes. Its last batch ends with its one Finished or Failed."""
+        answer = Answer(job, choice, self._capabilities)
+        evidence.answers.append(answer)
+        while True:
+            if pause := answer.begin(self._clock()):
+                await asyncio.sleep(pause)
+            engine = answer.engine
+            guard = StreamGuard(plan, answer.delivered, choice=choice, attempt=answer.number, engine=engine)
+            trail = self._trail(evidence, answer, guard)
+            self._on_engine[engine] += 1
+            try:
+                async with aclosing(self._attempt(answer, guard, trail)) as batches:
+                    async for batch in batches:
+                        evidence.first_token(trail.now)
+                        if answer.kept is None:
+                            yield batch
+                        else:
+                            answer.kept.extend(batch)
+            finally:
+                self._on_engine[engine] -= 1
+                trail.close(guard, self._clock())
+
+            why = trail.why
+            if why is not None and self._clock() >= job.deadline:
+                why = Condemned("deadline", f"the deadline passed ({why.message})", status=why.status)
+            action = answer.end(guard, why, self._clock())
+            trail.decided(action, why)
+
+            if why is None:
+                yield [*(answer.kept or ()), answer.finished(guard)]
+                return
+            if action.kind == "fail":
+                yield [*(answer.kept or ()), answer.failed(action, why)]
+                return
+            recovery: GuardEvent = answer.recovery(action, engine, why)
+            if answer.kept is None:
+                yield [recovery]
+            else:
+                answer.kept.append(recovery)
+
+    async def _attempt(self, answer: Answer, guard: StreamGuard, trail: AttemptEvidence) -> Batches:
+        """One engine's stream through the guard. Leaves in ``trail.why`` what condemned it, if anything did."""
+        time_left = answer.job.deadline - self._clock()
+        try:
+            async with asyncio.timeout(max(time_left, 0.0)):
+                stream = await self._engines[answer.engine].open(answer.attempt_request())
+        except EngineError as error:
+            answer.retry_after = error.retry_after
+            trail.why = _refused(error)
+            return
+        except ResumeUnsupported as error:
+            answer.cannot_resume.add(answer.engine)
+            trail.why = Condemned("open.cannot_resume", str(error))
+            return
+        except TimeoutError:
+            trail.why = Condemned("deadline", "the engine had not accepted the request by then")
+            return
+        trail.record.unenforced = list(stream.unenforced)
+        try:
+            async for events in stream:
+                trail.batch(self._clock())
+                out = guard.feed(events)
+                if out:
+                    trail.saw(out)
+                    yield out
+                if guard.ended:
+                    break
+        finally:
+            await stream.aclose()
+        if not guard.ended:
+            guard.feed([Closed(clean=False)])  # an engine that broke its contract
+        trail.why = guard.condemned
+        if out := guard.cut():
+            trail.saw(out)
+            yield out
+
+    # --- what is kept of it ------------------------------------------------------------------------------------------
+
+    def _evidence(self, request: GenerationRequest) -> Evidence:
+        parent = parse_traceparent(request.traceparent)
+        retention = retention_of(self._config.trace.retention, request)
+        return Evidence(
+            request,
+            b"" if retention == "none" else msgspec.json.encode(to_openai_body(request)),
+            trace_id=parent.trace_id if parent else secrets.token_hex(16),
+            span_id=secrets.token_hex(8),
+            parent_span_id=parent.span_id if parent else "",
+            wall=time.time(),
+            now=self._clock(),
+            retention=retention,
+        )
+
+    def _trail(self, evidence: Evidence, answer: Answer, guard: StreamGuard) -> AttemptEvidence:
+        delivered = answer.delivered
+        trail = AttemptEvidence(
+            self._engine_configs[answer.engine],
+            answer.job.request,
+            choice=answer.choice,
+            attempt=answer.number,
+            wall=time.time(),
+            now=self._clock(),
+            concurrency=self._on_engine[answer.engine],
+            resumed=-1 if delivered.nothing else delivered.length(),
+        )
+        evidence.record.attempts.append(trail.record)
+        return trail
+
+    # --- the rest of the service -------------------------------------------------------------------------------------
+
+    def check(self, request: GenerationRequest) -> Check:
+        return Check(self._config, request)
+
+    def report_outcome(self, outcome: Outcome) -> None:
+        record = OutcomeRecord(outcome.trace_id, outcome.tool_call_id, time.time(), outcome.ok, outcome.detail)
+        self._tracing.write_outcome(record)
+
+    def models(self) -> list[ModelInfo]:
+        return [ModelInfo(route.model, self._started_at, route.engines) for route in self._config.routes]
+
+    async def engines(self) -> list[EngineStatus]:
+        healths = await asyncio.gather(*(self._engines[config.name].health() for config in self._config.engines))
+        return [
+            EngineStatus(
+                name=config.name,
+                dialect=config.dialect,
+                url=config.url,
+                model=config.model,
+                ok=health.ok,
+                detail=health.detail,
+                version=health.version or config.version,
+                image=config.image,
+                cluster=config.cluster,
+                precision=config.precision,
+            )
+            for config, health in zip(self._config.engines, healths, strict=True)
+        ]
+
+    def ready(self) -> tuple[bool, str]:
+        if self._under_way >= self._config.limits.max_requests:
+            return False, f"{self._under_way} answers are under way, which is the limit"
+        return True, "ready"
+
+    def metrics(self) -> tuple[str, bytes]:
+        return self._tracing.metrics_page()
+
+
+_ENDS = (Finished, Failed)
+
+
+def _refused(error: EngineError) -> Condemned:
+    if not error.retryable:
+        return Condemned("open.refused", error.message, status=error.status)
+    if error.status in (429, 503):
+        return Condemned("open.busy", error.message, status=error.status)
+    return Condemned(f"open.{error.kind}", error.message, status=error.status)
