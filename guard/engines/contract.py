@@ -61,8 +61,9 @@ class Capabilities(Struct, frozen=True):
 class EngineError(Exception):
     """The engine did not accept the request.
 
-    ``kind``: connect, connect_timeout, first_token_timeout, status, protocol. ``status``, ``body`` (the engine's error,
-    shortened to a message) and ``retry_after`` (seconds) when it answered. ``retryable``: another try may succeed.
+    ``kind``: connect, connect_timeout, first_token_timeout, total_timeout, cut, status, protocol, resume. ``status``,
+    ``body`` (the engine's error, shortened to a message) and ``retry_after`` (seconds) when it answered.
+    ``retryable``: another try may succeed.
     """
 
     def __init__(
@@ -88,6 +89,14 @@ class EngineError(Exception):
         if self.status is None:
             return True
         return self.status >= 500 or self.status in (401, 403, 404, 408, 409, 425, 429)
+
+
+class ResumeUnsupported(EngineError):
+    """This engine cannot go on from this prefix (kind ``resume``): ``message`` says which part of it. Known before
+    anything was sent; another engine may be able to."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("resume", message)
 
 
 class EngineStream(Protocol):

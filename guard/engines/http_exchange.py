@@ -1,0 +1,212 @@
+"""One HTTP exchange as whoever reads it sees it: head, body as it comes, the time limits, the end.
+
+The connection that carries it calls the ``on_...`` methods; the reader awaits ``head`` and ``read``. Neither waits for
+the other: what has come is kept here (reading pauses when it is too much), and one timer watches the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Literal, Protocol
+
+PAUSE_BYTES: Final = 1024 * 1024
+"""Unread bytes above which the socket is not read any more, until its reader has taken them."""
+
+TransferKind = Literal["cut", "stall", "first_token_timeout", "total_timeout", "protocol"]
+
+
+class TransferError(Exception):
+    """A body that cannot be read on. ``kind`` is the kind of the Fault that it becomes."""
+
+    def __init__(self, kind: TransferKind, message: str) -> None:
+        super().__init__(message)
+        self.kind: TransferKind = kind
+        self.message = message
+
+
+class NeverAnswered(Exception):
+    """The connection ended before one byte of a response."""
+
+
+class Carrier(Protocol):
+    """What an exchange may ask of the connection that carries it."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+class Exchange:
+    """One request and its response. ``status`` and ``headers`` (lower-case names) are there once ``head`` returned."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, first: float, between: float, total: float) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self._loop = loop
+        self._first, self._between = first, between
+        self._connection: Carrier | None = None
+        self._chunks: list[bytes] = []
+        self._unread = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._head_seen = False
+        self._complete = False
+        self._error: Exception | None = None
+        self._started = False
+        self._limit = first
+        self._last = loop.time()
+        self._total_at = self._last + total
+        self._total = total
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- for whoever reads ---------------------------------------------------------------------------------------
+
+    async def head(self) -> None:
+        """Wait for status and headers. Raises TransferError or NeverAnswered."""
+        while not self._head_seen:
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+
+    async def read(self) -> bytes:
+        """What has come since the last call; waits when that is nothing; empty at the end. Raises TransferError."""
+        while not self._chunks:
+            if self._complete:
+                return b""
+            if self._error is not None:
+                raise self._error
+            await self._wait()
+        chunks = self._chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
+        self._unread = 0
+        if self._connection is not None:
+            self._connection.resume()
+        return data
+
+    async def whole(self, limit: int) -> bytes:
+        """The whole body, or its first ``limit`` bytes (the connection is then closed)."""
+        parts: list[bytes] = []
+        size = 0
+        while data := await self.read():
+            self.progress()
+            parts.append(data)
+            size += len(data)
+            if size > limit:
+                self.close()
+                break
+        return b"".join(parts)[:limit]
+
+    def progress(self) -> None:
+        """The reader got something out of what it read: the wait for the next piece begins now."""
+        self._last = self._loop.time()
+        if not self._started:
+            self._started = True
+            self._limit = self._between
+            self._arm()
+
+    def linger(self, seconds: float) -> None:
+        """The answer is complete: wait only this long for the body's own end."""
+        self._limit = min(self._limit, seconds)
+        self._arm()
+
+    @property
+    def complete(self) -> bool:
+        """The response has arrived whole (though it may not be read yet)."""
+        return self._complete
+
+    def close(self) -> None:
+        """The rest is not wanted. Closes the socket at once unless the response is complete."""
+        self._stop_timer()
+        self._chunks.clear()
+        if self._connection is not None:
+            self._connection.abandon()
+        if not self._complete and self._error is None:
+            self._error = TransferError("cut", "the exchange was closed on this side")
+        self._wake()
+
+    # --- for the connection --------------------------------------------------------------------------------------
+
+    def begin(self, connection: Carrier) -> None:
+        self._connection = connection
+        self._last = self._loop.time()
+        self._arm()
+
+    def on_head(self, status: int, headers: dict[str, str]) -> None:
+        self.status, self.headers = status, headers
+        self._head_seen = True
+        self._wake()
+
+    def on_body(self, data: bytes) -> None:
+        self._chunks.append(data)
+        self._unread += len(data)
+        if self._unread > PAUSE_BYTES and self._connection is not None:
+            self._connection.pause()
+        self._wake()
+
+    def on_complete(self) -> None:
+        self._complete = True
+        self._connection = None
+        self._stop_timer()
+        self._wake()
+
+    def on_error(self, error: Exception) -> None:
+        if self._complete or self._error is not None:
+            return
+        self._error = error
+        self._connection = None
+        self._stop_timer()
+        self._wake()
+
+    @property
+    def head_seen(self) -> bool:
+        return self._head_seen
+
+    # --- waiting and time ----------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _wait(self) -> None:
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _arm(self) -> None:
+        self._stop_timer()
+        if not self._complete and self._error is None:
+            self._timer = self._loop.call_at(min(self._last + self._limit, self._total_at), self._tick)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        if now >= self._total_at:
+            self._expire("total_timeout", f"the answer was not complete within {self._total:g} s")
+            return
+        if self._chunks:
+            self._last = now  # its reader is slow, not the engine
+        if now >= self._last + self._limit - 0.001:
+            if self._started:
+                self._expire("stall", f"nothing came for {self._limit:g} s")
+            else:
+                self._expire("first_token_timeout", f"the first token did not come within {self._limit:g} s")
+            return
+        self._arm()
+
+    def _expire(self, kind: TransferKind, message: str) -> None:
+        connection = self._connection
+        self.on_error(TransferError(kind, message))
+        if connection is not None:
+            connection.abandon()

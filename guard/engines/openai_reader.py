@@ -1,0 +1,370 @@
+"""Bytes of an OpenAI-style answer in, engine events out. Pure; any split of the same bytes gives the same events.
+
+Rules.
+- Nothing is invented: no finish reason where none was sent, no index, no id. A key that is missing is missing.
+- An event that says nothing (the role chunk) gives no delta; one that has a token's id or logprob but no text does.
+- The first chunk opens the answer (``Opened``); its prompt token ids come with it.
+- A Fault is the end: nothing is emitted after it. An error object in the stream is one, in the engine's own words.
+- ``end`` says how the body ended: Closed, or a Fault ``cut`` where it ended early and [DONE] had not been seen.
+- A logprob that is no number (null, NaN) is given as NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import msgspec
+
+from guard.engines.error_body import error_message, read_error_body
+from guard.engines.openai_chunks import (
+    Choice,
+    Chunk,
+    Delta,
+    FirstChunk,
+    Function,
+    Logprobs,
+    NotAnObject,
+    UsageBody,
+    chunk_from,
+    decode_chunk,
+    decode_first,
+    decode_loosely,
+)
+from guard.engines.sse import MAX_EVENT_BYTES, SseReader
+from guard.events import (
+    CONTENT,
+    REASONING,
+    REFUSAL,
+    Closed,
+    Done,
+    Fault,
+    FinishReason,
+    Opened,
+    StreamEvent,
+    TextDelta,
+    ToolDelta,
+    Usage,
+    tool_channel,
+)
+
+_REPLACEMENT: Final = "\ufffd"
+
+
+class OpenAIReader:
+    """Reads one streamed answer. ``ended`` after a Fault or the end; ``done`` once [DONE] was seen."""
+
+    __slots__ = ("_answer", "_sse", "done", "ended")
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._sse = SseReader(max_event_bytes)
+        self._answer = AnswerReader()
+        self.done = False
+        self.ended = False
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        """The events that are complete with this piece, in order."""
+        out: list[StreamEvent] = []
+        if self.ended:
+            return out
+        self._take(self._sse.feed(data), out)
+        return out
+
+    def end(self, clean: bool = True) -> list[StreamEvent]:
+        """The body has ended; ``clean``: its transfer was complete. The last event is a Closed or a Fault."""
+        out: list[StreamEvent] = []
+        if self.ended:
+            return out
+        if clean:
+            self._take(self._sse.finish(), out)
+            if self.ended:
+                return out
+        self.ended = True
+        self._answer.flush(out)
+        if clean or self.done:
+            out.append(Closed(clean=clean))
+        else:
+            out.append(Fault("cut", "the connection ended in the middle of the answer"))
+        return out
+
+    def _take(self, events: list[tuple[str, bytes]], out: list[StreamEvent]) -> None:
+        answer = self._answer
+        for name, data in events:
+            if data[:1] == b"{" and name != "error":
+                fault = answer.chunk(data, out)
+            elif data.strip() == b"[DONE]":
+                if not self.done:
+                    answer.flush(out)
+                    out.append(Done())
+                self.done = True
+                continue
+            elif name == "error":
+                said = read_error_body(data)
+                fault = Fault("error_event", said.message or "the engine reported an error", said.status)
+            elif not data.strip():
+                continue  # a keep-alive
+            else:
+                fault = answer.chunk(data, out)
+            if fault is not None:
+                self._fail(fault, out)
+                return
+        if self._sse.broken is not None:
+            words = read_error_body(self._sse.stray).message if self._sse.stray[:1] == b"{" else ""
+            more = f" ({words})" if words else ""
+            self._fail(Fault("protocol", f"the engine's stream holds {self._sse.broken}{more}"), out)
+
+    def _fail(self, fault: Fault, out: list[StreamEvent]) -> None:
+        self._answer.flush(out)
+        out.append(fault)
+        self.ended = True
+
+
+def read_stream(body: bytes, clean: bool = True) -> list[StreamEvent]:
+    """A recorded event stream as events. ``clean``: its transfer was complete."""
+    reader = OpenAIReader()
+    return reader.feed(body) + reader.end(clean)
+
+
+def read_whole(body: bytes, drop_prefix: str = "") -> list[StreamEvent]:
+    """A whole ChatCompletion or Completion object as events, ending with Closed or a Fault.
+
+    ``drop_prefix``: text that the engine repeats in front of what it adds (llama.cpp, when it continues a turn).
+    """
+    out: list[StreamEvent] = []
+    answer = AnswerReader(whole=True, drop_prefix=drop_prefix)
+    fault = answer.chunk(body, out)
+    answer.flush(out)
+    out.append(fault if fault is not None else Closed(clean=True))
+    return out
+
+
+class AnswerReader:
+    """JSON of one chunk (or of a whole answer) after another in, events out."""
+
+    __slots__ = ("_decode", "_drop_prefix", "_halves", "_opened", "_whole")
+
+    def __init__(self, whole: bool = False, drop_prefix: str = "") -> None:
+        self._whole = whole
+        self._drop_prefix = drop_prefix
+        self._opened = False
+        self._decode: Any = decode_first
+        self._halves: dict[tuple[int, str], str] = {}  # the first half of a surrogate pair, by choice and channel
+
+    def chunk(self, data: bytes, out: list[StreamEvent]) -> Fault | None:
+        """Append the events of one JSON object. Returns the Fault that ends the answer, if it is or holds one."""
+        raw: dict[int, Any] | None = None
+        try:
+            chunk: Chunk = self._decode(data)
+            if chunk.choices is None:
+                raise msgspec.ValidationError
+        except (msgspec.DecodeError, RecursionError):
+            try:
+                value = decode_loosely(data)
+            except NotAnObject as error:
+                return Fault("protocol", f"the engine sent {error}")
+            chunk, raw = chunk_from(value)
+            if chunk.choices is None and chunk.usage is None and (said := error_message(value)) is not None:
+                return Fault("error_event", said.message or "the engine reported an error", said.status)
+            if chunk.choices is None and self._whole:
+                return Fault("protocol", "the engine's answer holds no choices")
+        if not self._opened:
+            self._open(chunk, out)
+        for choice in chunk.choices or ():
+            if raw is None and not self._halves:
+                delta = choice.delta
+                if (
+                    delta is not None
+                    and delta.content
+                    and delta.tool_calls is None
+                    and choice.logprobs is None
+                    and choice.finish_reason is None
+                    and not (delta.reasoning_content or delta.reasoning or delta.refusal or delta.function_call)
+                ):  # the ordinary chunk
+                    out.append(TextDelta(choice.index, CONTENT, delta.content, choice.token_ids))
+                    continue
+            self._choice(choice, raw or {}, out)
+        if chunk.usage is not None:
+            out.append(_usage(chunk.usage))
+        if chunk.error:
+            said = error_message({"error": chunk.error})
+            return Fault("error_event", said.message if said else str(chunk.error), said.status if said else None)
+        return None
+
+    def flush(self, out: list[StreamEvent], choice: int | None = None) -> None:
+        """What was held in the hope of its second half comes out as the replacement character."""
+        for key in [key for key in self._halves if choice is None or key[0] == choice]:
+            del self._halves[key]
+            if key[1].startswith("tool:"):
+                out.append(ToolDelta(key[0], _tool_index(key[1]), arguments=_REPLACEMENT))
+            else:
+                out.append(TextDelta(key[0], key[1], _REPLACEMENT))
+
+    def _open(self, chunk: Chunk, out: list[StreamEvent]) -> None:
+        self._opened = True
+        self._decode = decode_chunk
+        if not isinstance(chunk, FirstChunk):
+            return
+        ids = chunk.prompt_token_ids
+        if ids is None and chunk.choices:
+            ids = chunk.choices[0].prompt_token_ids
+        out.append(Opened(_clean(chunk.id or ""), _clean(chunk.model or ""), ids, chunk.system_fingerprint or None))
+
+    def _choice(self, choice: Choice, raw: dict[int, Any], out: list[StreamEvent]) -> None:
+        """``raw``: arguments that were no string; its being there also says that text may hold surrogates."""
+        index = choice.index
+        ids = choice.token_ids if choice.token_ids is not None else choice.response_token_ids
+        logprobs, refusal_logprobs = _entries(choice.logprobs)
+        if ids is None and logprobs:
+            ids = _entry_ids(logprobs)
+        delta = choice.delta if choice.delta is not None else choice.message
+        start = len(out)
+        if delta is not None:
+            self._delta(index, delta, raw, out)
+        if choice.text:
+            out.append(TextDelta(index, CONTENT, self._characters(index, CONTENT, choice.text)))
+        if self._drop_prefix and self._whole:
+            _drop(self._drop_prefix, out, start)
+        if refusal_logprobs:
+            _attach(out, start, index, None, refusal_logprobs, REFUSAL)
+        if ids or logprobs:
+            _attach(out, start, index, ids or None, logprobs, CONTENT)
+        if choice.finish_reason is not None:
+            if self._halves:
+                self.flush(out, index)
+            stop = choice.stop_reason if choice.stop_reason is not None else choice.matched_stop
+            out.append(FinishReason(index, _clean(choice.finish_reason), stop))
+
+    def _delta(self, index: int, delta: Delta, raw: dict[int, Any], out: list[StreamEvent]) -> None:
+        thought = delta.reasoning_content or ""
+        if delta.reasoning and delta.reasoning != thought:
+            thought += delta.reasoning
+        for channel, text in ((REASONING, thought), (CONTENT, delta.content), (REFUSAL, delta.refusal)):
+            if text:
+                text = self._characters(index, channel, text)
+                if text:
+                    out.append(TextDelta(index, channel, text))
+        for position, call in enumerate(delta.tool_calls or ()):
+            where = position if self._whole else call.index
+            if call.custom is not None and call.function is None:
+                function = Function(call.custom.name, call.custom.input)
+            else:
+                function = call.function or Function()
+            out.append(self._tool(index, where, call.id, function, raw))
+        if delta.function_call is not None:
+            out.append(self._tool(index, 0, None, delta.function_call, raw))
+
+    def _tool(
+        self, choice: int, index: int | None, call_id: str | None, function: Function, raw: dict[int, Any]
+    ) -> ToolDelta:
+        arguments = function.arguments or ""
+        if arguments:
+            arguments = self._characters(choice, tool_channel(index or 0), arguments)
+        name = _clean(function.name) if function.name else function.name
+        return ToolDelta(choice, index, call_id, name, arguments, raw.get(id(function)))
+
+    def _characters(self, choice: int, channel: str, text: str) -> str:
+        """The text with every surrogate pair joined: one that was cut between two chunks is held until it is whole;
+        a half that stays alone becomes U+FFFD."""
+        if not self._halves and text.isascii():
+            return text
+        key = (choice, channel)
+        text = self._halves.pop(key, "") + text
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            if "\ud800" <= text[-1] <= "\udbff":
+                self._halves[key] = text[-1]
+                text = text[:-1]
+            return _clean(text)
+        return text
+
+
+def _clean(text: str) -> str:
+    """Pairs of surrogates joined, halves replaced."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _tool_index(channel: str) -> int:
+    return int(channel[5:])
+
+
+def _usage(body: UsageBody) -> Usage:
+    prompt, completion = body.prompt_tokens or 0, body.completion_tokens or 0
+    cached = body.prompt_tokens_details.cached_tokens if body.prompt_tokens_details else None
+    reasoning = body.completion_tokens_details.reasoning_tokens if body.completion_tokens_details else None
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=body.total_tokens if body.total_tokens is not None else prompt + completion,
+        cached_tokens=cached or 0,
+        reasoning_tokens=reasoning or body.reasoning_tokens or 0,
+    )
+
+
+Entries = list[dict[str, Any]]
+
+
+def _entries(logprobs: Logprobs | None) -> tuple[Entries | None, Entries | None]:
+    """Chat-shaped entries for the content and for the refusal, whichever shape they came in."""
+    if logprobs is None:
+        return None, None
+    if logprobs.content is None and logprobs.tokens:
+        return _from_parallel(logprobs, logprobs.tokens), None
+    for entry in logprobs.content or ():
+        if type(entry.get("logprob")) is not float:
+            entry["logprob"] = _float(entry.get("logprob"))
+    return logprobs.content or None, logprobs.refusal or None
+
+
+def _from_parallel(logprobs: Logprobs, tokens: list[str]) -> Entries:
+    numbers = logprobs.token_logprobs or []
+    tops = logprobs.top_logprobs or []
+    entries: Entries = []
+    for i, token in enumerate(tokens):
+        top = (tops[i] if i < len(tops) else None) or {}
+        entries.append(
+            {
+                "token": token,
+                "logprob": _float(numbers[i] if i < len(numbers) else None),
+                "bytes": None,
+                "top_logprobs": [{"token": t, "logprob": _float(n), "bytes": None} for t, n in top.items()],
+            }
+        )
+    return entries
+
+
+def _float(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else math.nan
+
+
+def _entry_ids(entries: Entries) -> tuple[int, ...] | None:
+    """llama.cpp names each token's id in its logprob entry."""
+    ids = tuple(entry["id"] for entry in entries if type(entry.get("id")) is int)
+    return ids if len(ids) == len(entries) else None
+
+
+def _attach(
+    out: list[StreamEvent], start: int, choice: int, ids: tuple[int, ...] | None, entries: Entries | None, default: str
+) -> None:
+    """Token ids and logprobs belong to the last delta of the chunk, or to an empty one where it has none."""
+    for i in range(len(out) - 1, start - 1, -1):
+        event = out[i]
+        if isinstance(event, TextDelta) and (default == CONTENT) == (event.channel != REFUSAL):
+            event.token_ids = event.token_ids or ids
+            event.logprobs = event.logprobs or entries
+            return
+        if isinstance(event, ToolDelta) and default == CONTENT and entries is None:
+            event.token_ids = ids
+            return
+    out.append(TextDelta(choice, default, "", ids, entries))
+
+
+def _drop(prefix: str, out: list[StreamEvent], start: int) -> None:
+    for i in range(start, len(out)):
+        event = out[i]
+        if isinstance(event, TextDelta) and event.channel == CONTENT:
+            if event.text.startswith(prefix):
+                event.text = event.text[len(prefix) :]
+            return
