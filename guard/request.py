@@ -47,6 +47,16 @@ class Sampling(Struct, frozen=True):
     top_logprobs: int | None = None
 
 
+class PolicyOverrides(Struct, frozen=True):
+    """What one request asks for beyond its policy; it can only make it more careful. ``max_attempts`` counts where it
+    is lower than the policy's; ``release_on_complete``: json_release is on_complete."""
+
+    max_attempts: int | None = None
+    no_resume: bool = False
+    release_on_complete: bool = False
+    no_repairs: bool = False
+
+
 class GenerationRequest(Struct):
     """``kind`` chat has ``messages`` (OpenAI shape, as they came); completion has ``prompt``: text or token ids.
 
@@ -70,6 +80,7 @@ class GenerationRequest(Struct):
     tenant: str = ""
     protocol: Literal["http", "grpc", "replay", "check"] = "http"
     policy: str = ""
+    overrides: PolicyOverrides | None = None
     retention: Retention | None = None
     deadline: float | None = None
     traceparent: str = ""
