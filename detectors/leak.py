@@ -1,0 +1,384 @@
+"""Control tokens and markup that leaked into what a caller reads.
+
+The rules:
+
+- Whatever the table in markup.py knows, or has the shape of a special token, is a leak in plain text: once a marker,
+  at its first place.
+- Text about markup is no leak: in a fence, in a code span, between quotation marks, or when the prompt names the
+  marker. Where the prompt is about special tokens in general, it is recorded as info.
+- A closing reasoning tag that nothing opened shows the caller somebody's thoughts: error. A block that opens the answer
+  and is closed again is what an engine without a reasoning parser sends: warn, or error where the engine's stream
+  should have parsed it. A block that is never closed, or a second opening tag, is an error.
+- The beginning of what may become a marker is in doubt until it is one or is none, so no leaked marker is released.
+- Arguments of tool calls are data and may hold anything; their names and keys are looked at by ``leaks_in``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from detectors.finding import Finding, Severity
+from detectors.markup import CODES, Marker, find, match, may_become
+from detectors.quoting import PAIRS, Quoting
+
+_LOOK: Final = re.compile(r"\n|`+|~+|[<\[\]◁]")
+_eventful: Final = re.compile(r"[<\[\]◁`~]").search
+_TOPIC: Final = re.compile(
+    r"special[ -]tokens?|control[ -]tokens?|chat[ -]?templates?|chatml|tokeni[sz]er|\b(?:bos|eos|eot)\b"
+    r"|prompt (?:format|template)|(?:tool|function)[ -]call(?:ing)? (?:format|syntax|markup|tags?|parser)"
+    r"|(?:think|reasoning|thinking)[ -]tags?|stop (?:tokens?|sequences?|strings?)|harmony format|jinja"
+    r"|end[ -]of[ -](?:text|sequence|turn)",
+    re.IGNORECASE,
+)
+_MOST_FINDINGS: Final = 16
+_HEAD_CHARS: Final = 400
+_SPAN_CHARS: Final = 400
+"""How long a marker may wait for the backtick that makes it code."""
+
+
+class Leak:
+    """Watches one channel. ``parsed_reasoning``: the engine splits reasoning off, so a reasoning tag is its mistake."""
+
+    def __init__(
+        self,
+        channel: str = "content",
+        prompt_text: str | None = None,
+        tool_names: Sequence[str] = (),
+        *,
+        parsed_reasoning: bool = False,
+    ) -> None:
+        self.doubt = 0
+        self._channel = channel
+        self._prompt = prompt_text or ""
+        self._names = frozenset(tool_names)
+        self._parsed = parsed_reasoning
+        self._off = channel.startswith("tool:")
+        self._n = 0
+        self._at = 0
+        self._calm = False
+        self._held = ""
+        self._last = ""
+        self._quoting = Quoting()
+        self._visible = False
+        self._after_marker = False
+        self._tool_seen = False
+        self._topic: bool | None = None
+        self._reported: set[str] = set()
+        self._open: list[tuple[Marker, int]] = []
+        self._unsure: tuple[str, Marker, int] | None = None
+        self._in_span: list[tuple[Marker, int]] = []
+        self._head: str | None = "" if tool_names and channel == "content" else None
+
+    def feed(
+        self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
+    ) -> Sequence[Finding]:
+        self._n += len(text)
+        if self._off or (self._calm and _eventful(text) is None):
+            self.doubt = self._n
+            if text and not self._off:
+                self._last = text
+                self._quoting.lines(text)
+            return ()
+        return self._look(text, final=False)
+
+    def finish(self) -> Sequence[Finding]:
+        found = () if self._off else self._look("", final=True)
+        self.doubt = self._n
+        return found
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _look(self, text: str, final: bool) -> list[Finding]:
+        out: list[Finding] = []
+        if self._head is not None:
+            self._look_at_head(text, out, final)
+        buffer = self._held + text
+        base = self._n - len(buffer)
+        at = 0
+        keep = len(buffer)
+        quoting = self._quoting
+        for token in _LOOK.finditer(buffer):
+            start = token.start()
+            if start < at:
+                continue
+            if start > at:
+                self._plain(buffer[at:start], out)
+                at = start
+            if self._in_span:
+                self._span_expires(base + start, out)
+            what = token[0]
+            self._at = base + token.end()
+            if what == "\n":
+                quoting.newline()
+                self._span_ended(out, is_code=False)
+                at += 1
+            elif what[0] in "`~":
+                if token.end() == len(buffer) and not final:
+                    keep = start
+                    break
+                before = quoting.span
+                quoting.run(what)
+                self._visible = True
+                self._settle(out, followed=False)
+                self._after_marker = False
+                if before and not quoting.span:
+                    self._span_ended(out, is_code=True)
+                at = token.end()
+            else:
+                end = self._marker(buffer, start, base, out, final)
+                if end < 0:
+                    keep = start
+                    break
+                if end == 0:
+                    self._plain(what, out)
+                    end = start + 1
+                at = end
+        else:
+            if at < len(buffer):
+                self._plain(buffer[at:], out)
+        if self._in_span:
+            self._span_expires(base + keep, out)
+        if keep:
+            self._last = buffer[keep - 1]
+        self._held = buffer[keep:]
+        if final:
+            self._at = self._n
+            self._end(out)
+        self._set_doubt(base + keep)
+        return out
+
+    def _plain(self, text: str, out: list[Finding]) -> None:
+        """Text without a marker, a newline or a run of backticks."""
+        self._quoting.text(text)
+        if text.isspace():
+            return
+        self._visible = True
+        self._settle(out, followed=False)
+        self._after_marker = False
+
+    def _set_doubt(self, held_from: int) -> None:
+        doubt = held_from
+        if self._unsure is not None:
+            doubt = min(doubt, self._unsure[2])
+        if self._in_span:
+            doubt = min(doubt, self._in_span[0][1])
+        if self._head is not None:
+            doubt = 0
+        self.doubt = doubt
+        self._calm = (
+            self._visible
+            and self._head is None
+            and self._unsure is None
+            and not self._held
+            and not self._in_span
+            and not self._after_marker
+        )
+
+    # --- markers -----------------------------------------------------------------------------------------------------
+
+    def _marker(self, buffer: str, start: int, base: int, out: list[Finding], final: bool) -> int:
+        """Where the marker at ``start`` ends; 0 if there is none, -1 if more text must be seen."""
+        found = match(buffer, start)
+        if found is None:
+            rest = buffer[start : start + 64]
+            return -1 if not final and start + len(rest) == len(buffer) and may_become(rest) else 0
+        marker, end = found
+        self._at = base + end
+        before = buffer[start - 1] if start else self._last[-1:]
+        closing = PAIRS.get(before)
+        if closing is not None:
+            if end == len(buffer) and not final:
+                return -1
+            if buffer[end : end + 1] == closing:
+                self._plain(marker.text, out)
+                return end
+            self._at = min(base + end + 1, self._n)
+        self._seen(marker, base + start, out)
+        self._quoting.text(marker.text)
+        return end
+
+    def _seen(self, marker: Marker, start: int, out: list[Finding]) -> None:
+        """A marker that is not between quotation marks."""
+        self._settle(out, followed=True)
+        adjacent = self._after_marker or not self._visible
+        if self._quoting.fenced:
+            # code that shows markup goes on; an answer that ends with it, in a fence left open, leaked it
+            if marker.weight == "strong" and marker.kind != "reasoning":
+                self._unsure = ("end", marker, start)
+            self._visible = True
+        elif self._quoting.span:
+            self._in_span.append((marker, start))
+            self._visible = True
+        else:
+            self._bare(marker, start, adjacent, out)
+
+    def _bare(self, marker: Marker, start: int, adjacent: bool, out: list[Finding]) -> None:
+        if marker.kind == "reasoning":
+            self._reasoning(marker, start, out)
+        elif marker.weight == "strong":
+            self._report(marker, start, out)
+        elif marker.weight == "edge":
+            if adjacent:
+                self._report(marker, start, out)
+            elif marker.closes:
+                opened = [pair for pair in self._open if pair[0].text == marker.closes]
+                if opened:
+                    self._open.remove(opened[-1])
+                else:
+                    self._report(marker, start, out)
+            else:
+                if marker.text == "<s>":
+                    self._open.append((marker, start))
+                self._unsure = ("next", marker, start)
+        elif adjacent or self._tool_seen:
+            self._report(marker, start, out)
+        else:
+            self._unsure = ("marker", marker, start)
+        self._after_marker = True
+
+    def _reasoning(self, marker: Marker, start: int, out: list[Finding]) -> None:
+        severity: Severity = "warn" if self._channel != "content" else "error"
+        opened = [pair for pair in self._open if pair[0].kind == "reasoning"]
+        if marker.closes:
+            for pair in reversed(opened):
+                if pair[0].text == marker.closes:
+                    self._open.remove(pair)
+                    return
+            self._report(marker, start, out, severity, "closes what nothing opened")
+        else:
+            leading = not self._visible and not opened
+            self._open.append((marker, start))
+            if leading and not self._parsed:
+                self._report(marker, start, out, "warn", "opens the answer")
+                self._reported.discard(marker.text)
+            else:
+                self._report(marker, start, out, severity, "opens inside the answer")
+
+    def _settle(self, out: list[Finding], followed: bool) -> None:
+        """Something else came after a marker that only the next thing could judge; ``followed``: another marker."""
+        if self._unsure is not None:
+            when, marker, start = self._unsure
+            self._unsure = None
+            if followed and when != "end":
+                self._report(marker, start, out)
+
+    def _span_ended(self, out: list[Finding], is_code: bool) -> None:
+        candidates, self._in_span = self._in_span, []
+        if not is_code:
+            for marker, start in candidates:
+                self._bare(marker, start, False, out)
+
+    def _span_expires(self, position: int, out: list[Finding]) -> None:
+        limit = self._in_span[0][1] + _SPAN_CHARS
+        if position > limit:
+            self._at = limit
+            self._quoting.span = 0
+            self._span_ended(out, is_code=False)
+
+    def _end(self, out: list[Finding]) -> None:
+        self._span_ended(out, is_code=False)
+        if self._unsure is not None:
+            when, marker, start = self._unsure
+            self._unsure = None
+            if when != "marker":
+                self._report(marker, start, out)
+        for marker, start in self._open:
+            if marker.kind == "reasoning" and self._channel == "content":
+                self._report(marker, start, out, "error", "is never closed")
+
+    # --- a call without markup ---------------------------------------------------------------------------------------
+
+    def _look_at_head(self, text: str, out: list[Finding], final: bool) -> None:
+        """The answer begins like a call of an offered tool written as bare JSON, or names a Harmony recipient."""
+        head = self._head = (self._head or "") + text
+        shape = head_call("".join(head.split()), self._names)
+        if shape is None and not final and len(head) <= _HEAD_CHARS:
+            return
+        self._head = None
+        if shape:
+            self._tool_seen = True
+            self._at = _length_with_spaces(head, len(shape))
+            self._report(Marker(shape, "tool", "bare"), len(head) - len(head.lstrip()), out)
+
+    # --- reporting ---------------------------------------------------------------------------------------------------
+
+    def _report(
+        self, marker: Marker, start: int, out: list[Finding], severity: Severity = "error", how: str = ""
+    ) -> None:
+        if marker.kind == "tool":
+            self._tool_seen = True
+        if marker.text in self._reported or len(self._reported) >= _MOST_FINDINGS or self._mentioned(marker):
+            return
+        self._reported.add(marker.text)
+        if self._is_topic():
+            severity = "info"
+        message = f"{marker.text!r} ({marker.family}) in the {self._channel}" + (f": {how}" if how else "")
+        out.append(
+            Finding(
+                CODES[marker.kind],
+                severity,
+                message,
+                channel=self._channel,
+                onset=start,
+                detected_at=self._at,
+                evidence={"marker": marker.text, "family": marker.family},
+            )
+        )
+
+    def _mentioned(self, marker: Marker) -> bool:
+        return marker.text in self._prompt or bool(marker.closes and marker.closes in self._prompt)
+
+    def _is_topic(self) -> bool:
+        if self._topic is None:
+            self._topic = _TOPIC.search(self._prompt) is not None
+        return self._topic
+
+
+def head_call(compact: str, names: frozenset[str]) -> str | None:
+    """How text, its white space taken out, begins if it begins like a call of one of ``names``, as bare JSON or as what
+    is left of a Harmony header. Empty if it does not; None if more text is needed."""
+    if compact and compact[0] not in "{[ca":
+        return ""
+    undecided = False
+    for name in names:
+        for shape in _HEADS:
+            whole = shape.replace("NAME", name)
+            if compact.startswith(whole):
+                return whole
+            undecided = undecided or whole.startswith(compact)
+    return None if undecided else ""
+
+
+_HEADS: Final = (
+    *(
+        f'{bracket}{{{kind}"name":"NAME","{key}":'
+        for bracket in ("", "[")
+        for kind in ("", '"type":"function",')
+        for key in ("arguments", "parameters")
+    ),
+    '{"type":"function","function":{"name":"NAME"',
+    "commentaryto=functions.NAME",
+    "assistantcommentaryto=functions.NAME",
+)
+
+
+def _length_with_spaces(text: str, count: int) -> int:
+    """How long the beginning of ``text`` is that holds ``count`` characters other than white space."""
+    for at, char in enumerate(text, 1):
+        count -= not char.isspace()
+        if count == 0:
+            return at
+    return len(text)
+
+
+def leaks_in(text: str, channel: str, where: str) -> list[Finding]:
+    """Markup inside a tool's name or an argument's key, where there is no place for any."""
+    found = find(text)
+    if found is None:
+        return []
+    marker, start, _ = found
+    message = f"{marker.text!r} ({marker.family}) in {where}"
+    evidence = {"marker": marker.text, "family": marker.family, "text": text[:200]}
+    return [Finding(CODES[marker.kind], "error", message, channel=channel, onset=start, evidence=evidence)]
