@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from guard.constraint.regex_gbnf import Untranslatable, regex_to_gbnf
 from guard.constraint.spec import Constraint
 from guard.engines.contract import Capabilities, EngineRequest, Prefix, ResumeUnsupported
 from guard.request import GenerationRequest
@@ -113,6 +114,11 @@ def _llamacpp(constraint: Constraint, body: Body, kind: str) -> tuple[str, ...]:
         case "choice":
             alternatives = " | ".join(_json_text(choice) for choice in constraint.value)
             body["grammar"] = f"root ::= {alternatives}"
+        case "regex":
+            try:
+                body["grammar"] = regex_to_gbnf(constraint.value)
+            except Untranslatable:
+                return (_said(constraint),)
         case "grammar" if constraint.syntax == "gbnf":
             body["grammar"] = constraint.value
         case _:
@@ -186,7 +192,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
         _continue_implicitly,
         Capabilities(
             token_ids_in=True,
-            constraints=_JSON | {"choice", "grammar"},
+            constraints=_JSON | {"regex", "choice", "grammar"},
             resume="text",
             resume_constrained=True,
         ),
