@@ -3,9 +3,9 @@
 ``generate`` is the front; ``_answer`` is the loop over attempts; ``_attempt`` opens an engine and feeds its events to a
 StreamGuard. Only this module sees both the engines and the caller.
 
-n > 1 is fanned out: each choice is a request of its own to an engine, so that each is guarded and recovered on its own, also
-on engines that ignore ``n``. A caller that does not stream holds nothing until the end, so its answer may start afresh at
-any time; one that streams can only be gone on from.
+n > 1 is fanned out: each choice is a request of its own to an engine, so that each is guarded and recovered on its
+own, also on engines that ignore ``n``. A caller that does not stream holds nothing until the end, so its answer may
+start afresh at any time; one that streams can only be gone on from.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from guard.answer import Answer
 from guard.check import Check
 from guard.config import Config
 from guard.constraint.cache import ConstraintCache
-from guard.engines.contract import Engine, EngineError
-from guard.engines.dialects import ResumeUnsupported
+from guard.engines.contract import Engine, EngineError, ResumeUnsupported
 from guard.events import Closed, Failed, Finished, GuardEvent, Started
 from guard.evidence import AttemptEvidence, Evidence
 from guard.merge import merged
@@ -147,13 +146,13 @@ class Pipeline:
         try:
             async with asyncio.timeout(max(time_left, 0.0)):
                 stream = await self._engines[answer.engine].open(answer.attempt_request())
-        except EngineError as error:
-            answer.retry_after = error.retry_after
-            trail.why = _refused(error)
-            return
         except ResumeUnsupported as error:
             answer.cannot_resume.add(answer.engine)
             trail.why = Condemned("open.cannot_resume", str(error))
+            return
+        except EngineError as error:
+            answer.retry_after = error.retry_after
+            trail.why = _refused(error)
             return
         except TimeoutError:
             trail.why = Condemned("deadline", "the engine had not accepted the request by then")

@@ -1,0 +1,108 @@
+"""What an answer will be held against: the detectors, the checker and the tools that its request and its policy call
+for.
+
+Made once a request; every attempt at the answer gets fresh ones from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from detectors import Leak, Panel, StreamIntegrity
+from detectors import Policy as Thresholds
+from detectors.contract import Detector
+from guard.config import Policy
+from guard.constraint.compile import CompiledConstraint
+from guard.constraint.toolcall import ToolCallGuard
+from guard.events import CONTENT
+from guard.request import GenerationRequest
+from guard.stream import Plan
+
+PROMPT_CHARS = 20_000
+"""How much of the prompt's end detectors may look at: what a caller asks for stands in the last turns."""
+
+
+def plan_for(request: GenerationRequest, policy: Policy, compiled: CompiledConstraint | None) -> Plan:
+    prompt = prompt_text(request)
+    json_content = request.constraint is not None and request.constraint.kind in ("json_schema", "json_object")
+    tool_names = tuple(tool.name for tool in request.tools)
+
+    def new_panel(channel: str) -> Detector:
+        if policy.detectors == "off":
+            return Unwatched()
+        is_json = channel.startswith("tool:") or (json_content and channel == CONTENT)
+        return Panel(
+            Thresholds(),
+            channel,
+            prompt,
+            json=is_json,
+            extra=(Leak(channel, prompt_text=prompt, tool_names=tool_names),),
+        )
+
+    def new_tools() -> ToolCallGuard:
+        return ToolCallGuard(
+            request.tools,
+            request.tool_choice,
+            parallel=request.parallel_tool_calls is not False,
+            known_ids=known_call_ids(request.messages),
+            repairs=policy.repairs,
+            mint=lambda index: minted_id(request.id, index),
+        )
+
+    return Plan(
+        new_panel=new_panel,
+        new_integrity=StreamIntegrity,
+        new_checker=(lambda: compiled.checker(policy.json_release, policy.repairs)) if compiled else None,
+        new_tools=new_tools if request.tools else None,
+        act_on_detectors=policy.detectors == "enforce",
+        act_on_constraints=policy.constraints == "enforce",
+    )
+
+
+class Unwatched:
+    """A channel that no detector watches: nothing in it is ever in doubt."""
+
+    def __init__(self) -> None:
+        self.doubt = 0
+
+    def feed(self, text: str, token_ids: object = None, logprobs: object = None) -> tuple[()]:
+        self.doubt += len(text)
+        return ()
+
+    def finish(self) -> tuple[()]:
+        return ()
+
+
+def prompt_text(request: GenerationRequest) -> str | None:
+    """The text that the caller sent, its end at most; None for a prompt of token ids."""
+    if request.kind == "completion":
+        return request.prompt[-PROMPT_CHARS:] if isinstance(request.prompt, str) else None
+    parts: list[str] = []
+    size = 0
+    for message in reversed(request.messages):
+        text = _text(message.get("content"))
+        parts.append(text)
+        size += len(text)
+        if size >= PROMPT_CHARS:
+            break
+    return "\n".join(reversed(parts))[-PROMPT_CHARS:]
+
+
+def known_call_ids(messages: list[dict[str, Any]]) -> frozenset[str]:
+    """The ids that this conversation has already used."""
+    calls = (call for message in messages for call in message.get("tool_calls") or () if isinstance(call, dict))
+    return frozenset(id_ for call in calls if isinstance(id_ := call.get("id"), str))
+
+
+def minted_id(request_id: str, index: int) -> str:
+    """An id for a call whose engine gave none: equal for equal requests, so that a replay shows no false difference."""
+    return "call_" + hashlib.sha256(f"{request_id}:{index}".encode()).hexdigest()[:24]
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(p["text"] for p in content if isinstance(p, dict) and isinstance(p.get("text"), str))
+    return ""

@@ -1,0 +1,94 @@
+"""The sidecar as one process: engines, pipeline and both servers in one event loop, until it is told to stop.
+
+At SIGTERM or SIGINT readiness turns off, no new request is taken, what is under way may end within DRAIN_SECONDS, and the
+traces are flushed. A second signal ends it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import uvloop
+
+from guard.build import build_engine, build_tracing
+from guard.config import Config
+from guard.constraint.cache import ConstraintCache
+from guard.pipeline import Pipeline
+from guard.server.asgi import serve_http
+from guard.server.grpc import create_server
+from guard.server.openai import OpenAIApp
+
+DRAIN_SECONDS = 20.0
+Announce = Callable[[str], None]
+
+
+class ServeError(Exception):
+    """Why the sidecar could not start."""
+
+
+def run(config: Config, announce: Announce) -> None:
+    """Serve until a signal comes. ``announce`` gets one line for each address once it takes requests."""
+    uvloop.run(serve(config, announce))
+
+
+async def serve(config: Config, announce: Announce) -> None:
+    stop = _stop_signal()
+    async with AsyncExitStack() as stack:
+        engines = {engine.name: build_engine(engine) for engine in config.engines}
+        for engine in engines.values():
+            stack.push_async_callback(engine.aclose)
+        constraints = ConstraintCache()
+        stack.push_async_callback(constraints.aclose)
+        tracing = build_tracing(config)
+        await tracing.start()
+        stack.push_async_callback(tracing.aclose)
+        pipeline = Pipeline(config, engines, constraints, tracing)
+        keys = config.listen.api_keys()
+        if config.listen.grpc:
+            grpc_server, port = create_server(
+                pipeline, address=config.listen.grpc, api_keys=keys, max_message_bytes=config.limits.max_body_bytes
+            )
+            await grpc_server.start()
+            stack.push_async_callback(grpc_server.stop, DRAIN_SECONDS)
+            announce(f"grpc {config.listen.grpc.rpartition(':')[0]}:{port}")
+        if config.listen.http:
+            host, _, wanted = config.listen.http.rpartition(":")
+            app = OpenAIApp(
+                pipeline,
+                max_body_bytes=config.limits.max_body_bytes,
+                max_choices=config.limits.max_choices,
+                request_timeout=config.limits.request_timeout,
+                api_keys=keys,
+            )
+            try:
+                http_server = serve_http(app, host, int(wanted), grace=int(DRAIN_SECONDS))
+            except OSError as error:
+                raise ServeError(f"listen.http: {config.listen.http} cannot be bound: {error.strerror}") from error
+            serving = asyncio.ensure_future(http_server.serve())
+            stack.push_async_callback(_finish, http_server.stop, serving)
+            announce("http {}:{}".format(*http_server.address))
+        await stop.wait()
+        pipeline.stop()
+
+
+async def _finish(stop: Callable[[], None], serving: asyncio.Future[None]) -> None:
+    stop()
+    await serving
+
+
+def _stop_signal() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: int) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    return stop

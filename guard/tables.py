@@ -1,0 +1,146 @@
+"""What the commands print for people: engines, traces, one trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from guard.trace.record import AttemptRecord, RequestRecord
+
+_COLOURS = {"ok": "green", "failed": "red", "condemned": "red", "fault": "red", "refused": "red", "invalid": "yellow"}
+
+
+def show(view: RenderableType) -> None:
+    Console().print(view)
+
+
+def engines_table(statuses: Sequence[Mapping[str, Any]]) -> RenderableType:
+    view = _table("engine", "state", "dialect", "url", "model", "version", "image", "cluster", "precision")
+    for status in statuses:
+        state = Text("ok", "green") if status["ok"] else Text(status["detail"] or "does not answer", "red")
+        view.add_row(
+            status["name"],
+            state,
+            *(status[k] or "-" for k in ("dialect", "url", "model", "version")),
+            *(status[k] or "-" for k in ("image", "cluster", "precision")),
+        )
+    return view
+
+
+def traces_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """One line a request, the newest first."""
+    if not rows:
+        return Text("no traces")
+    view = _table("trace", "when", "model", "outcome", "finish", "format", "tries", "engines", "findings", "ms")
+    for row in rows:
+        view.add_row(
+            str(row["trace_id"])[:12],
+            _when(row["started_at"]),
+            row["model"],
+            _outcome(row["outcome"], row["error_code"]),
+            row["finish_reason"] or "-",
+            row["verdict_format"],
+            str(row["attempts_made"]),
+            " > ".join(row["engines"]) or "-",
+            ", ".join(dict.fromkeys(row["findings"])) or "-",
+            f"{row['duration_ms']:.0f}",
+        )
+    return view
+
+
+def trace_page(record: RequestRecord, outcomes: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """One request, from top to bottom: what was asked, what each attempt did, what was found, what was delivered."""
+    facts = Table.grid(padding=(0, 2))
+    for name, value in (
+        ("trace", record.trace_id),
+        ("request", record.request_id),
+        ("when", _when(record.started_at)),
+        ("model", f"{record.model} ({record.kind} over {record.protocol}, policy {record.policy or 'default'})"),
+        ("outcome", _outcome(record.outcome, record.error_code)),
+        ("error", record.error_message),
+        ("finish", record.finish_reason),
+        ("verdicts", f"format {record.verdict_format}, tool choice {record.verdict_tool_choice}"),
+        ("constraint", record.constraint_kind),
+        (
+            "tokens",
+            f"{record.prompt_tokens} prompt, {record.completion_tokens} delivered, {record.wasted_tokens} wasted",
+        ),
+        ("time", f"{record.first_token_ms:.0f} ms to the first token, {record.duration_ms:.0f} ms in all"),
+        ("content", f"retention {record.retention}"),
+    ):
+        if value:
+            facts.add_row(Text(name, "bold"), value)
+    parts: list[RenderableType] = [facts, Text(), _attempts(record.attempts)]
+    if any(attempt.findings for attempt in record.attempts):
+        parts.append(_findings(record.attempts))
+    if outcomes:
+        parts.append(_outcomes(outcomes))
+    if record.output_text:
+        parts += [Text("delivered", "bold"), Text(record.output_text)]
+    return Group(*parts)
+
+
+def _attempts(attempts: Sequence[AttemptRecord]) -> RenderableType:
+    view = _table(
+        "attempt", "engine", "outcome", "why", "then", "resumed at", "onset", "released", "held", "tokens", "ms"
+    )
+    for a in attempts:
+        view.add_row(
+            f"{a.attempt}" if all(b.choice == 0 for b in attempts) else f"{a.choice}.{a.attempt}",
+            a.engine,
+            _outcome(a.outcome, ""),
+            a.error_kind or a.finish_reason or "-",
+            a.action,
+            _at(a.resumed_at),
+            _at(a.onset),
+            str(a.released_chars),
+            str(a.held_chars),
+            str(a.completion_tokens),
+            f"{a.duration_ms:.0f}",
+        )
+    return view
+
+
+def _findings(attempts: Sequence[AttemptRecord]) -> RenderableType:
+    view = _table("finding", "severity", "attempt", "engine", "channel", "onset", "seen at", "what")
+    for attempt in attempts:
+        for f in attempt.findings:
+            view.add_row(
+                f.code, f.severity, str(f.attempt), f.engine, f.channel, str(f.onset), str(f.detected_at), f.message
+            )
+    return view
+
+
+def _outcomes(outcomes: Sequence[Mapping[str, Any]]) -> RenderableType:
+    view = _table("tool call", "execution", "detail", "reported")
+    for o in outcomes:
+        ok = Text("ok", "green") if o["ok"] else Text("failed", "red")
+        view.add_row(o["tool_call_id"] or "(answer)", ok, o["detail"] or "-", _when(o["reported_at"]))
+    return view
+
+
+def _table(*columns: str) -> Table:
+    view = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        right = name in ("ms", "tries", "tokens", "released", "held", "onset", "seen at", "resumed at", "attempt")
+        view.add_column(name, justify="right" if right else "left", overflow="fold")
+    return view
+
+
+def _outcome(outcome: str, code: str) -> Text:
+    return Text(f"{outcome}: {code}" if code else outcome, style=_COLOURS.get(outcome, ""))
+
+
+def _at(offset: int) -> str:
+    return "-" if offset < 0 else str(offset)
+
+
+def _when(at: float | datetime) -> str:
+    moment = at if isinstance(at, datetime) else datetime.fromtimestamp(at, UTC)
+    return moment.strftime("%m-%d %H:%M:%S")
