@@ -137,7 +137,7 @@ class Config(_Section):
     listen: Listen = Listen()
     engines: Annotated[tuple[EngineConfig, ...], Field(min_length=1)]
     routes: Annotated[tuple[RouteConfig, ...], Field(min_length=1)]
-    policies: dict[str, Policy] = {}
+    policies: Annotated[dict[str, Policy], Field(validate_default=True)] = {}
     trace: TraceConfig = TraceConfig()
     limits: Limits = Limits()
 

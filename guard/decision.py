@@ -89,15 +89,20 @@ CODES: Final[tuple[tuple[str, str], ...]] = (
 
 
 def decide(situation: Situation) -> Action:
-    for row in TABLE:
-        if (
-            fnmatchcase(situation.cause, row.cause)
-            and row.delivered in (None, situation.delivered)
-            and row.attempts_left in (None, situation.attempts_left)
-            and row.resumable in (None, situation.resumable)
-        ):
-            return Action(row.action, error_code(situation.cause) if row.action == "fail" else "")
-    raise AssertionError(f"the table has no row for {situation}")
+    action = row_for(situation).action
+    return Action(action, error_code(situation.cause) if action == "fail" else "")
+
+
+def row_for(situation: Situation) -> Row:
+    """The first row that fits. The table ends with rows for everything."""
+    return next(
+        row
+        for row in TABLE
+        if fnmatchcase(situation.cause, row.cause)
+        and row.delivered in (None, situation.delivered)
+        and row.attempts_left in (None, situation.attempts_left)
+        and row.resumable in (None, situation.resumable)
+    )
 
 
 def error_code(cause: str) -> str:

@@ -1,0 +1,81 @@
+"""A bad file is refused with the file, the line and the key; a good one is what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from guard.config import ConfigError, Policy, load_config, parse_config
+
+GOOD = """\
+engines:
+  - name: a
+    url: http://127.0.0.1:8000
+    dialect: vllm
+  - name: b
+    url: http://127.0.0.1:8001/v1
+routes:
+  - model: m
+    engines: [a, b]
+"""
+
+
+def test_a_small_file_is_enough() -> None:
+    config = parse_config(GOOD)
+    assert [engine.name for engine in config.engines] == ["a", "b"]
+    assert config.engines[0].dialect == "vllm"
+    assert config.policies == {"default": Policy()}
+    assert config.policy_of(config.routes[0], "") == Policy()
+    assert config.policy_of(config.routes[0], "strict") is None
+    assert config.trace.retention.default == "none"  # nothing is kept that nobody allowed
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (("dialect: vllm", "dialekt: vllm"), "c.yaml:4: engines[0].dialekt: is not a known key"),
+        (("dialect: vllm", "dialect: vlmm"), "c.yaml:4: engines[0].dialect: "),
+        (("name: b", "name: a"), "c.yaml:5: engines[1].name: a second engine is called 'a'"),
+        (("engines: [a, b]", "engines: [a, c]"), "c.yaml:9: routes[0].engines[1]: there is no engine called 'c'"),
+        (("engines: [a, b]", "engines: []"), "c.yaml:9: routes[0].engines: "),
+        (("url: http://127.0.0.1:8000", "url: 127.0.0.1:8000"), "c.yaml:3: engines[0].url: "),
+        (("  - model: m\n", "  - model: m\n    policy: strict\n"), "c.yaml:9: routes[0].policy: there is no policy"),
+        (("  - model: m\n", "  - model: m\n    model: k\n"), "c.yaml:9: routes[0].model: is given twice"),
+        (("routes:", "rotues:"), "c.yaml:7: rotues: is not a known key"),
+        (
+            ("    dialect: vllm", "    dialect: vllm\n    api_key_env: NO_SUCH_VARIABLE"),
+            "c.yaml:5: engines[0].api_key_env",
+        ),
+        (("engines:\n", "engines: [\n"), "c.yaml:"),
+    ],
+)
+def test_each_mistake_has_its_line_and_key(change: tuple[str, str], problem: str) -> None:
+    assert change[0] in GOOD
+    with pytest.raises(ConfigError) as raised:
+        parse_config(GOOD.replace(*change, 1), "c.yaml")
+    assert any(line.startswith(problem) for line in raised.value.problems), raised.value.problems
+
+
+def test_all_mistakes_at_once() -> None:
+    text = GOOD.replace("dialect: vllm", "dialekt: vllm").replace("url: http://127.0.0.1:8001/v1", "url: nowhere")
+    with pytest.raises(ConfigError) as raised:
+        parse_config(text)
+    assert len(raised.value.problems) == 2
+
+
+@pytest.mark.parametrize("text", ["", "- a", "just text", "engines: {}", "\x00"])
+def test_what_is_no_config_at_all(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_config(text)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path / "none.yaml")
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        load_config(tmp_path / "c.yaml")
