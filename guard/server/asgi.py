@@ -1,0 +1,229 @@
+"""The few things an HTTP answer needs of ASGI, and the uvicorn server it runs in.
+
+No framework: a body is read under a limit, a client that goes away cancels the task that works for it, and an answer is
+two messages. The server takes no signals and binds its socket when it is made, so that a port in use is an OSError at
+startup and port 0 can be asked for its number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from types import TracebackType
+from typing import Any, Final
+
+import uvicorn
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+JSON: Final = b"application/json"
+KEEP_ALIVE_S: Final = 75
+"""Longer than the idle time of common client pools and balancers, so that it is they who close first."""
+
+
+class ClientGone(Exception):
+    """The client closed its connection before it had sent its body."""
+
+
+class BodyTooLarge(Exception):
+    pass
+
+
+async def read_body(receive: Receive, declared: bytes | None, limit: int) -> bytes:
+    """The whole body, of at most ``limit`` bytes; ``declared`` is the content-length header.
+
+    Raises BodyTooLarge (at once where the header says so) or ClientGone.
+    """
+    if declared is not None and declared.isdigit() and int(declared) > limit:
+        raise BodyTooLarge
+    message = await receive()
+    pieces: list[bytes] = []
+    size = 0
+    while message["type"] == "http.request":
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
+            raise BodyTooLarge
+        pieces.append(piece)
+        if not message.get("more_body", False):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        message = await receive()
+    raise ClientGone
+
+
+class Exchange:
+    """One request's way back: whole with ``respond``, or ``start_stream`` and then ``send_body`` for each piece.
+
+    ``started``: the status line is out, and no other can be given any more.
+    """
+
+    __slots__ = ("_send", "request_id", "started")
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self.request_id = request_id
+        self.started = False
+
+    async def respond(self, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """The server leaves the body out where the method was HEAD."""
+        sent = [*headers, (b"x-request-id", self.request_id.encode())]
+        if status != 204:
+            sent.append((b"content-length", b"%d" % len(body)))
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": sent})
+        await self.send_body(body, more=False)
+
+    async def start_stream(self, trace_id: str) -> None:
+        self.started = True
+        headers = [
+            *_STREAM_HEADERS,
+            (b"x-outguard-trace-id", trace_id.encode()),
+            (b"x-request-id", self.request_id.encode()),
+        ]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def send_body(self, data: bytes, *, more: bool = True) -> None:
+        """Returns once the socket can take more."""
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+_STREAM_HEADERS: Final = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class Watch:
+    """Cancels the task that answers a request when its client goes away, or when ``timeout`` seconds are over.
+
+    As a context manager around the work: the cancellation that it caused ends there, and ``gone`` says so. Any other
+    passes through. After ``release`` nothing is cancelled any more: the last byte is on its way. ``expired``: it was
+    the time that ended it.
+    """
+
+    __slots__ = ("_receive", "_task", "_timer", "_watcher", "expired", "gone")
+
+    def __init__(self, receive: Receive, timeout: float | None = None) -> None:
+        self.gone = False
+        self.expired = False
+        self._receive = receive
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._watcher: asyncio.Task[None] | None = None
+        loop = asyncio.get_running_loop()
+        self._timer = None if timeout is None else loop.call_later(max(timeout, 0.0), self._expire)
+
+    async def __aenter__(self) -> Watch:
+        self._watcher = asyncio.create_task(self._wait())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self.release()
+        if self.gone:
+            self._task.uncancel()
+            return kind is not None and issubclass(kind, asyncio.CancelledError)
+        return False
+
+    def release(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._watcher is not None:
+            self._watcher.cancel()
+            self._watcher = None
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._leave()
+
+    def _expire(self) -> None:
+        self.expired = self._watcher is not None and not self.gone
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._watcher is not None and not self.gone:
+            self.gone = True
+            self._task.cancel()
+
+
+class HttpServer(uvicorn.Server):
+    """A uvicorn server on a socket of its own, to run beside others in one loop: ``serve`` until ``stop``."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
+        super().__init__(config)
+        self.listener = listener
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self.listener.getsockname()[:2]
+        return host, port
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().serve(sockets=[self.listener] if sockets is None else sockets)
+
+    def stop(self) -> None:
+        """Take no more connections, let the answers under way end (as long as the grace period lasts), return."""
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield  # signals belong to the process, which runs a gRPC server too
+
+
+def serve_http(
+    app: App, host: str = "127.0.0.1", port: int = 0, *, fd: int | None = None, grace: int = 30
+) -> HttpServer:
+    """A server for ``app`` on host:port (0: any free one), or on the listening socket ``fd`` that was inherited.
+
+    ``grace``: seconds that answers under way are given at shutdown. Raises OSError when the address cannot be bound.
+    """
+    listener = _bind(host, port) if fd is None else socket.socket(fileno=fd)
+    logging.getLogger("uvicorn.error").addFilter(_cut_on_purpose)
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=grace,
+    )
+    return HttpServer(config, listener)
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    host = host.removeprefix("[").removesuffix("]")
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _cut_on_purpose(record: logging.LogRecord) -> bool:
+    """A failed stream is left without its end so that nobody takes it for a whole one; that is no error of ours."""
+    return record.msg != "ASGI callable returned without completing response."
