@@ -4,27 +4,25 @@ enforce. Pure.
 Rules.
 - A stream with its usage is always asked for, and one choice.
 - ``extra`` fields of the request reach the engine as they came, and never replace one that the guard sets.
-- A constraint goes out in the dialect's own words. What a dialect cannot say is listed in ``unenforced`` and is left
-  to the guard's own check; nothing is sent that an engine is known to ignore in silence or to refuse.
 - A prefix is continued only in a way that is known to continue it; else ResumeUnsupported, before anything is sent.
+  Where the ids of the whole prompt and of everything said are known, and the engine takes ids, they are sent: the text
+  would have to be cut into tokens again, and not always into the same ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-import msgspec
-
-from guard.constraint.regex_gbnf import Untranslatable, regex_to_gbnf
-from guard.constraint.spec import Constraint
+from guard.engines import dialect_constraints as words
 from guard.engines.contract import Capabilities, EngineRequest, Prefix, ResumeUnsupported
+from guard.engines.dialect_constraints import Body
 from guard.request import GenerationRequest
 
 CHAT_PATH: Final = "/v1/chat/completions"
 COMPLETION_PATH: Final = "/v1/completions"
 
-Body = dict[str, Any]
+_JSON: Final = frozenset({"json_schema", "json_object"})
+_ALL: Final = _JSON | {"regex", "choice", "grammar", "structural_tag"}
 
 
 class WireRequest(NamedTuple):
@@ -36,160 +34,40 @@ class WireRequest(NamedTuple):
     drop_prefix: str = ""
 
 
-# --- constraints: each returns what is not enforced ---------------------------------------------------------------
-
-
-def _response_format(constraint: Constraint) -> Body:
-    """The OpenAI form of a JSON constraint."""
-    if constraint.kind == "json_object":
-        return {"type": "json_object"}
-    schema: Body = {"name": constraint.name or "answer", "schema": constraint.value}
-    schema["strict"] = constraint.strict
-    return {"type": "json_schema", "json_schema": schema}
-
-
-def _vllm(constraint: Constraint, body: Body, kind: str) -> tuple[str, ...]:
-    match constraint.kind:
-        case "json_schema" | "json_object":
-            body["response_format"] = _response_format(constraint)
-        case "regex":
-            body["structured_outputs"] = {"regex": constraint.value}
-        case "choice":
-            body["structured_outputs"] = {"choice": list(constraint.value)}
-        case "grammar":
-            # xgrammar reads EBNF in the GBNF manner, llguidance (the other backend) Lark as well
-            body["structured_outputs"] = {"grammar": constraint.value}
-        case "structural_tag":
-            body["structured_outputs"] = {"structural_tag": _json_text(constraint.value)}
-    return ()
-
-
-def _sglang(constraint: Constraint, body: Body, kind: str) -> tuple[str, ...]:
-    match constraint.kind:
-        case "json_schema" if kind == "completion":
-            body["json_schema"] = _json_text(constraint.value)
-        case "json_schema" | "json_object":
-            body["response_format"] = _response_format(constraint)
-        case "regex":
-            body["regex"] = constraint.value
-        case "choice":
-            body["regex"] = "|".join(f"({_quoted(choice)})" for choice in constraint.value)
-        case "grammar" if constraint.syntax in ("ebnf", "gbnf"):
-            body["ebnf"] = constraint.value
-        case "structural_tag" if kind == "chat":
-            body["response_format"] = {"type": "structural_tag", **constraint.value}
-        case _:
-            return (_said(constraint),)
-    return ()
-
-
-def _trtllm(constraint: Constraint, body: Body, kind: str) -> tuple[str, ...]:
-    match constraint.kind:
-        case "json_schema":
-            body["response_format"] = {"type": "json", "schema": constraint.value}
-        case "json_object":
-            body["response_format"] = {"type": "json_object"}
-        case "regex":
-            body["response_format"] = {"type": "regex", "regex": constraint.value}
-        case "choice":
-            pattern = "|".join(f"({_quoted(choice)})" for choice in constraint.value)
-            body["response_format"] = {"type": "regex", "regex": pattern}
-        case "grammar" if constraint.syntax in ("ebnf", "gbnf"):
-            body["response_format"] = {"type": "ebnf", "ebnf": constraint.value}
-        case "structural_tag":
-            body["response_format"] = {"type": "structural_tag", **constraint.value}
-        case _:
-            return (_said(constraint),)
-    return ()
-
-
-def _llamacpp(constraint: Constraint, body: Body, kind: str) -> tuple[str, ...]:
-    match constraint.kind:
-        case "json_schema" if kind == "completion":
-            body["json_schema"] = constraint.value  # response_format is ignored there
-        case "json_object" if kind == "completion":
-            body["json_schema"] = {"type": "object"}
-        case "json_schema" | "json_object":
-            body["response_format"] = _response_format(constraint)
-        case "choice":
-            alternatives = " | ".join(_json_text(choice) for choice in constraint.value)
-            body["grammar"] = f"root ::= {alternatives}"
-        case "regex":
-            try:
-                body["grammar"] = regex_to_gbnf(constraint.value)
-            except Untranslatable:
-                return (_said(constraint),)
-        case "grammar" if constraint.syntax == "gbnf":
-            body["grammar"] = constraint.value
-        case _:
-            return (_said(constraint),)
-    return ()
-
-
-def _openai(constraint: Constraint, body: Body, kind: str) -> tuple[str, ...]:
-    if constraint.kind in ("json_schema", "json_object") and kind == "chat":
-        body["response_format"] = _response_format(constraint)
-        return ()
-    return (_said(constraint),)
-
-
-def _said(constraint: Constraint) -> str:
-    return f"{constraint.kind}:{constraint.syntax}" if constraint.syntax else constraint.kind
-
-
-# --- continuing from a prefix -------------------------------------------------------------------------------------
-
-
-def _continue_by_flag(messages: list[Body], prefix: Prefix, body: Body) -> None:
-    """vLLM and SGLang: the last message is an assistant's, and the template leaves it open."""
-    messages.append({"role": "assistant", "content": prefix.content})
-    body["continue_final_message"] = True
-    body["add_generation_prompt"] = False
-
-
-def _continue_implicitly(messages: list[Body], prefix: Prefix, body: Body) -> None:
-    """llama.cpp: a last message of the assistant is always continued."""
-    messages.append({"role": "assistant", "content": prefix.content})
-
-
 class Dialect(NamedTuple):
-    """``continue_chat`` is None where a chat turn cannot be continued. ``max_tokens`` is the field's name."""
+    """``continues``: how a chat turn of the assistant is gone on with: by flag (vLLM, SGLang: the template leaves the
+    last message open), always (llama.cpp: a last message of the assistant is continued), or never.
+    ``ids``: the kinds of request for which ``return_token_ids`` may be sent."""
 
-    constrain: Callable[[Constraint, Body, str], tuple[str, ...]]
-    continue_chat: Callable[[list[Body], Prefix, Body], None] | None
+    constrain: words.Writer
+    continues: Literal["by_flag", "always", "never"]
     capabilities: Capabilities
-    token_ids_field: str = ""
+    ids: frozenset[str] = frozenset()
+    default_tool_choice: str = ""
 
-
-_JSON: Final = frozenset({"json_schema", "json_object"})
 
 DIALECTS: Final[dict[str, Dialect]] = {
     "vllm": Dialect(
-        _vllm,
-        _continue_by_flag,
-        Capabilities(
-            token_ids_in=True,
-            token_ids_out=True,
-            constraints=_JSON | {"regex", "choice", "grammar", "structural_tag"},
-            resume="text",
-        ),
-        token_ids_field="return_token_ids",
+        words.write_vllm,
+        "by_flag",
+        Capabilities(token_ids_in=True, token_ids_out=True, constraints=_ALL, resume="text"),
+        ids=frozenset({"chat", "completion"}),
     ),
     "sglang": Dialect(
-        _sglang,
-        _continue_by_flag,
-        Capabilities(
-            token_ids_in=True,
-            constraints=_JSON | {"regex", "choice", "grammar", "structural_tag"},
-            resume="text",
-        ),
+        words.write_sglang,
+        "by_flag",
+        Capabilities(token_ids_in=True, token_ids_out=False, constraints=_ALL, resume="text"),
+        ids=frozenset({"completion"}),  # a streamed chat with them is refused
     ),
     "trtllm": Dialect(
-        _trtllm, None, Capabilities(constraints=_JSON | {"regex", "choice", "grammar", "structural_tag"})
+        words.write_trtllm,
+        "never",
+        Capabilities(token_ids_in=True, constraints=_ALL),
+        default_tool_choice="auto",  # its own default is none
     ),
     "llamacpp": Dialect(
-        _llamacpp,
-        _continue_implicitly,
+        words.write_llamacpp,
+        "always",
         Capabilities(
             token_ids_in=True,
             constraints=_JSON | {"regex", "choice", "grammar"},
@@ -197,8 +75,8 @@ DIALECTS: Final[dict[str, Dialect]] = {
             resume_constrained=True,
         ),
     ),
-    "dynamo": Dialect(_openai, None, Capabilities(constraints=_JSON)),
-    "plain": Dialect(_openai, None, Capabilities(constraints=_JSON)),
+    "dynamo": Dialect(words.write_openai, "never", Capabilities(token_ids_in=True, constraints=_JSON)),
+    "plain": Dialect(words.write_openai, "never", Capabilities(constraints=_JSON)),
 }
 
 
@@ -209,103 +87,126 @@ def capabilities(dialect: str) -> Capabilities:
 def write_request(dialect_name: str, attempt: EngineRequest, model: str) -> WireRequest:
     """The request of one attempt. ``model`` is the name the engine serves under. Raises ResumeUnsupported."""
     dialect = DIALECTS[dialect_name]
-    request = attempt.request
+    request, prefix = attempt.request, attempt.prefix
+    if prefix is not None and not (prefix.content or prefix.reasoning or prefix.tool_calls):
+        prefix = None
+    sends_constraint = request.constraint is not None and attempt.constrain
+    ids = _known_ids(dialect, attempt, prefix)
+    kind = "completion" if ids is not None else request.kind
     body: Body = dict(request.extra)
     body["model"] = model
     drop_prefix = ""
-    if request.kind == "chat":
-        messages = list(request.messages)
-        if attempt.prefix is not None and _said_something(attempt.prefix):
-            _continue_chat(dialect_name, dialect, request, messages, attempt.prefix, body)
-            drop_prefix = attempt.prefix.content if dialect_name == "llamacpp" else ""
-        body["messages"] = messages
-        _tools(request, body)
+    if ids is not None:
+        body["prompt"] = ids
+    elif kind == "completion":
+        body["prompt"] = _prompt(request, prefix)
     else:
-        body["prompt"] = _prompt(dialect_name, dialect, request, attempt.prefix)
-    _sampling(request, attempt, body)
+        messages = list(request.messages)
+        if prefix is not None:
+            _continue_chat(dialect_name, dialect, messages, prefix, body)
+            drop_prefix = str(messages[-1]["content"]) if dialect.continues == "always" else ""
+        body["messages"] = messages
+        _tools(dialect_name, dialect, request, body)
+    _sampling(request, attempt, kind, body)
     body["stream"] = True
     body["stream_options"] = {"include_usage": True}
     body.pop("n", None)
-    if request.return_token_ids and dialect.token_ids_field:
-        body[dialect.token_ids_field] = True
+    if request.return_token_ids and kind in dialect.ids:
+        body["return_token_ids"] = True
     unenforced: tuple[str, ...] = ()
     if request.constraint is not None:
-        if attempt.constrain:
-            unenforced = dialect.constrain(request.constraint, body, request.kind)
+        if sends_constraint:
+            may_call = bool(request.tools) and request.tool_choice.mode != "none"
+            unenforced = dialect.constrain(words.Asked(request.constraint, kind, may_call), body)
         else:
-            unenforced = (_said(request.constraint),)
-    path = CHAT_PATH if request.kind == "chat" else COMPLETION_PATH
-    return WireRequest(path, msgspec.json.encode(body), unenforced, drop_prefix)
+            unenforced = (words.named(request.constraint),)
+    path = CHAT_PATH if kind == "chat" else COMPLETION_PATH
+    return WireRequest(path, words.json_bytes(body), unenforced, drop_prefix)
 
 
-def _said_something(prefix: Prefix) -> bool:
-    return bool(prefix.content or prefix.reasoning or prefix.tool_calls)
+# --- going on from a prefix ---------------------------------------------------------------------------------------
 
 
-def _continue_chat(
-    name: str, dialect: Dialect, request: GenerationRequest, messages: list[Body], prefix: Prefix, body: Body
-) -> None:
-    if dialect.continue_chat is None:
-        raise ResumeUnsupported(f"an engine of the kind {name} cannot go on with an answer in the middle")
+def _known_ids(dialect: Dialect, attempt: EngineRequest, prefix: Prefix | None) -> list[int] | None:
+    """All token ids up to where the answer goes on, when they are known and a completion over them is the same answer:
+    nothing in it is left for the engine's own parsers, and its length is limited (a completion's default is short)."""
+    if prefix is None or not prefix.token_ids or not dialect.capabilities.token_ids_in:
+        return None
+    request = attempt.request
+    prompt = request.prompt if isinstance(request.prompt, tuple) else prefix.prompt_token_ids
+    if request.kind == "chat":
+        if request.tools or prefix.reasoning or prefix.tool_calls or attempt.max_tokens is None:
+            return None
+        if request.constraint is not None and attempt.constrain:
+            return None
+    return [*prompt, *prefix.token_ids] if prompt else None
+
+
+def _continue_chat(name: str, dialect: Dialect, messages: list[Body], prefix: Prefix, body: Body) -> None:
+    if dialect.continues == "never":
+        raise ResumeUnsupported(f"an engine of the kind {name} cannot go on with a chat answer in the middle")
     if prefix.tool_calls:
-        raise ResumeUnsupported("an answer cannot go on within or after a tool call")
+        raise ResumeUnsupported("a chat answer cannot go on within or after a tool call")
     if prefix.reasoning:
-        raise ResumeUnsupported("an answer cannot go on after its reasoning has begun")
-    if messages and messages[-1].get("role") == "assistant":
-        raise ResumeUnsupported("the caller's own last message is an assistant's: there is none to continue")
-    dialect.continue_chat(messages, prefix, body)
+        raise ResumeUnsupported("a chat answer cannot go on once its reasoning has begun")
+    flagged = body.get("continue_final_message") is True
+    begun = messages[-1] if messages and (dialect.continues == "always" or flagged) else {}
+    if begun.get("role") == "assistant":
+        # the caller began the turn, and the engine goes on with the caller's words: ours come behind them
+        if not isinstance(begun.get("content"), str):
+            raise ResumeUnsupported("the caller's own beginning of the answer is no plain text")
+        messages[-1] = {**begun, "content": begun["content"] + prefix.content}
+    else:
+        messages.append({"role": "assistant", "content": prefix.content})
+    if dialect.continues == "by_flag":
+        body["continue_final_message"] = True
+        body["add_generation_prompt"] = False
 
 
-def _prompt(name: str, dialect: Dialect, request: GenerationRequest, prefix: Prefix | None) -> str | list[int]:
-    prompt = request.prompt
+def _prompt(request: GenerationRequest, prefix: Prefix | None) -> str | list[int]:
     if prefix is not None and (prefix.reasoning or prefix.tool_calls):
         raise ResumeUnsupported("a text completion has no reasoning and no tool calls to go on from")
-    text = prefix.content if prefix is not None else ""
-    if isinstance(prompt, str):
-        return prompt + text
-    if not text:
-        return list(prompt)
-    if prefix is not None and prefix.token_ids is not None and dialect.capabilities.token_ids_in:
-        return [*prompt, *prefix.token_ids]
-    raise ResumeUnsupported("the prompt is token ids, and not every id of what was already said is known")
+    if isinstance(request.prompt, str):
+        return request.prompt + (prefix.content if prefix is not None else "")
+    if prefix is not None:
+        raise ResumeUnsupported("the prompt is token ids, and not every id of what was already said is known")
+    return list(request.prompt)
 
 
-def _tools(request: GenerationRequest, body: Body) -> None:
+# --- the rest -----------------------------------------------------------------------------------------------------
+
+
+def _tools(name: str, dialect: Dialect, request: GenerationRequest, body: Body) -> None:
     if not request.tools:
         return
-    body["tools"] = [tool.raw for tool in request.tools]
-    if request.tool_choice_raw is not None:
-        body["tool_choice"] = request.tool_choice_raw
+    tools, choice = request.tools, request.tool_choice_raw
+    if request.tool_choice.mode == "allowed" and name != "plain":
+        # engines do not know this form: only the allowed tools are offered instead
+        tools = tuple(tool for tool in tools if tool.name in request.tool_choice.names)
+        choice = "required" if request.tool_choice.required else "auto"
+    body["tools"] = [tool.raw for tool in tools]
+    if choice is not None or dialect.default_tool_choice:
+        body["tool_choice"] = choice if choice is not None else dialect.default_tool_choice
     if request.parallel_tool_calls is not None:
         body["parallel_tool_calls"] = request.parallel_tool_calls
 
 
-def _sampling(request: GenerationRequest, attempt: EngineRequest, body: Body) -> None:
+def _sampling(request: GenerationRequest, attempt: EngineRequest, kind: str, body: Body) -> None:
     sampling = request.sampling
-    for field in ("temperature", "top_p", "seed", "frequency_penalty", "presence_penalty"):
-        value = getattr(sampling, field)
-        if value is not None:
-            body[field] = value
-    if attempt.max_tokens is not None:
-        body["max_tokens"] = attempt.max_tokens
-    if sampling.stop:
-        body["stop"] = list(sampling.stop)
-    if request.kind == "completion":
-        if sampling.logprobs:
-            body["logprobs"] = sampling.top_logprobs or 1
+    fields: dict[str, Any] = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "seed": sampling.seed,
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "max_tokens": attempt.max_tokens,
+        "stop": list(sampling.stop) or None,
+    }
+    if sampling.logprobs and kind == "completion":
+        fields["logprobs"] = sampling.top_logprobs or 1
     elif sampling.logprobs:
-        body["logprobs"] = True
-        if sampling.top_logprobs is not None:
-            body["top_logprobs"] = sampling.top_logprobs
-
-
-def _json_text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-_SPECIAL: Final = frozenset("\\.^$*+?()[]{}|/-")
-
-
-def _quoted(text: str) -> str:
-    """A literal in a regex of any of the engines' flavours."""
-    return "".join(f"\\{c}" if c in _SPECIAL else c for c in text)
+        fields["logprobs"] = True
+        fields["top_logprobs"] = sampling.top_logprobs
+    body.update((name, value) for name, value in fields.items() if value is not None)
+    if attempt.max_tokens is not None:
+        body.pop("max_completion_tokens", None)

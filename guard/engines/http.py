@@ -237,8 +237,9 @@ class HttpPool:
         data = head.encode("latin-1") + b"\r\n" + body
         loop = asyncio.get_running_loop()
         deadline = loop.time() + total
+        fresh = False
         while True:
-            connection = self._take(loop.time())
+            connection = None if fresh else self._take(loop.time())
             reused = connection is not None
             if connection is None:
                 connection = await self._connect(deadline - loop.time())
@@ -248,6 +249,7 @@ class HttpPool:
                 await exchange.head()
             except NeverAnswered as error:
                 if reused:
+                    fresh = True
                     continue
                 raise EngineError("connect", f"the engine closed the connection: {error}") from error
             except TransferError as error:

@@ -182,6 +182,9 @@ class AnswerReader:
                 ):  # the ordinary chunk
                     out.append(TextDelta(choice.index, CONTENT, delta.content, choice.token_ids))
                     continue
+                if delta is None and choice.text and choice.logprobs is None and choice.finish_reason is None:
+                    out.append(TextDelta(choice.index, CONTENT, choice.text, choice.token_ids))
+                    continue
             self._choice(choice, raw or {}, out)
         if chunk.usage is not None:
             out.append(_usage(chunk.usage))
