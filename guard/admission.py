@@ -10,7 +10,7 @@ from msgspec import Struct
 from guard.config import Config, Policy, Retention, RouteConfig
 from guard.constraint.cache import ConstraintCache
 from guard.constraint.compile import CompiledConstraint
-from guard.request import GenerationRequest, RequestError
+from guard.request import GenerationRequest, PolicyOverrides, RequestError
 from guard.trace.retention import strictest
 
 
@@ -32,6 +32,7 @@ async def admit(config: Config, constraints: ConstraintCache, request: Generatio
     if policy is None:
         known = ", ".join(sorted(config.policies))
         raise RequestError(f"there is no policy called {request.policy!r} (there are: {known})", "outguard.policy")
+    policy = _overridden(policy, request.overrides)
     if request.n > config.limits.max_choices:
         raise RequestError(f"at most {config.limits.max_choices} choices can be asked for, not {request.n}", "n")
     engines = _engines(route, request)
@@ -48,6 +49,21 @@ def route_of(config: Config, model: str) -> RouteConfig:
             return route
     known = ", ".join(route.model for route in config.routes)
     raise RequestError(f"the model {model!r} is not served here (served are: {known})", "model", "model_not_found")
+
+
+def _overridden(policy: Policy, asked: PolicyOverrides | None) -> Policy:
+    """A request may ask for more care than its policy, never for less."""
+    if asked is None:
+        return policy
+    most = policy.max_attempts if asked.max_attempts is None else min(policy.max_attempts, asked.max_attempts)
+    return policy.model_copy(
+        update={
+            "max_attempts": max(1, most),
+            "resume": policy.resume and not asked.no_resume,
+            "repairs": policy.repairs and not asked.no_repairs,
+            "json_release": "on_complete" if asked.release_on_complete else policy.json_release,
+        }
+    )
 
 
 def retention_of(settings: Retention, request: GenerationRequest) -> str:
@@ -67,5 +83,3 @@ def _engines(route: RouteConfig, request: GenerationRequest) -> tuple[str, ...]:
             f"{', '.join(unknown)}: no such engine serves {request.model!r} (these do: {served})", "outguard.engines"
         )
     return chosen
-
-

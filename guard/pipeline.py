@@ -60,14 +60,16 @@ class Pipeline:
         self._tracing = tracing
         self._clock = clock
         self._under_way = 0
+        self._stopping = False
         self._on_engine: Counter[str] = Counter()
         self._started_at = int(time.time())
 
     # --- the request's way -------------------------------------------------------------------------------------------
 
     async def generate(self, request: GenerationRequest) -> Batches:
-        if self._under_way >= self._config.limits.max_requests:
-            raise RequestError(f"{self._under_way} answers are under way, which is the limit", "", "overloaded")
+        takes, why_not = self.ready()
+        if not takes:
+            raise RequestError(why_not, "", "engine_unavailable" if self._stopping else "overloaded")
         self._under_way += 1
         evidence = self._evidence(request)
         outcome: str | None = "cancelled"  # unless something else is known before the caller leaves
@@ -237,7 +239,13 @@ class Pipeline:
             for config, health in zip(self._config.engines, healths, strict=True)
         ]
 
+    def stop(self) -> None:
+        """Nothing new is taken from now on; what is under way goes on."""
+        self._stopping = True
+
     def ready(self) -> tuple[bool, str]:
+        if self._stopping:
+            return False, "stopping"
         if self._under_way >= self._config.limits.max_requests:
             return False, f"{self._under_way} answers are under way, which is the limit"
         return True, "ready"
