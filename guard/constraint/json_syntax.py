@@ -1,0 +1,403 @@
+"""RFC 8259 JSON, read as it arrives.
+
+Exact: what this reader takes is what the RFC's grammar takes, no more (no NaN, no trailing comma, no control character
+in a string, no byte order mark) and no less. Every prefix that it takes can go on to be a document, so the offset of an
+error is the length of the longest good prefix. Nothing is nested in calls: depth costs a list entry.
+
+A sink hears what was read. A sink that has seen enough raises; nothing is fed to a reader afterwards. Offsets count
+characters from the start of the first text fed, plus ``base``.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, Protocol
+
+OBJECT: Final = 0
+ARRAY: Final = 1
+STRING: Final = 2
+NUMBER: Final = 3
+TRUE: Final = 4
+FALSE: Final = 5
+NULL: Final = 6
+KINDS: Final = ("object", "array", "string", "number", "true", "false", "null")
+
+
+class Sink(Protocol):
+    def start(self, kind: int, at: int) -> None:
+        """A value begins at its first character, at offset ``at``."""
+
+    def text(self, piece: str, at: int) -> None:
+        """Decoded text within a string or key, only while the reader's ``watch`` is set: a run of plain characters that
+        begins at offset ``at``, or the one character of the escape that does (half a surrogate pair comes alone)."""
+
+    def key_start(self, at: int) -> None:
+        """A key's opening quote."""
+
+    def key(self, key: str, at: int, end: int) -> None:
+        """A whole key; ``end`` is past its closing quote."""
+
+    def scalar(self, kind: int, value: Any, at: int, end: int) -> None:
+        """A whole string, number or literal."""
+
+    def end(self, kind: int, at: int) -> None:
+        """The container that was begun last and is still open is closed by the bracket at ``at``."""
+
+
+class JsonError(Exception):
+    """The character at ``at`` cannot stand there."""
+
+    def __init__(self, at: int, message: str) -> None:
+        super().__init__(message)
+        self.at = at
+        self.message = message
+
+
+_BODY = re.compile(r'[^"\\\x00-\x1f]*').match
+_SPACE = re.compile(r"[ \t\n\r]*").match
+_ESCAPE = re.compile(r'\\(?:(["\\/bfnrt])|u([0-9a-fA-F]{4}))').match
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").match
+_UNESCAPED: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_LITERALS: Final[dict[str, tuple[int, str, Any]]] = {
+    "t": (TRUE, "true", True),
+    "f": (FALSE, "false", False),
+    "n": (NULL, "null", None),
+}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+# What is expected next.
+_VALUE, _FIRST_ITEM, _FIRST_KEY, _NEXT_KEY, _COLON, _AFTER, _STRING, _ESCAPED, _NUMERAL, _LITERAL, _DONE = range(11)
+_EXPECTED: Final = {
+    _VALUE: "a value",
+    _FIRST_ITEM: "a value or ']'",
+    _FIRST_KEY: "a key or '}'",
+    _NEXT_KEY: "a key",
+    _COLON: "':'",
+}
+
+# Numbers that are cut by the end of a piece go on character by character.
+_MINUS, _ZERO, _INTEGER, _POINT, _FRACTION, _E, _SIGN, _EXPONENT = range(8)
+_DIGITS: Final = "0123456789"
+_STEPS: Final[list[dict[str, int]]] = [
+    {"0": _ZERO, **dict.fromkeys("123456789", _INTEGER)},
+    {".": _POINT, "e": _E, "E": _E},
+    {**dict.fromkeys(_DIGITS, _INTEGER), ".": _POINT, "e": _E, "E": _E},
+    dict.fromkeys(_DIGITS, _FRACTION),
+    {**dict.fromkeys(_DIGITS, _FRACTION), "e": _E, "E": _E},
+    {**dict.fromkeys(_DIGITS, _EXPONENT), "+": _SIGN, "-": _SIGN},
+    dict.fromkeys(_DIGITS, _EXPONENT),
+    dict.fromkeys(_DIGITS, _EXPONENT),
+]
+_WHOLE: Final = frozenset({_ZERO, _INTEGER, _FRACTION, _EXPONENT})
+_LONGEST_INT: Final = 4000
+"""Digits that int() converts without a complaint (its limit is 4300)."""
+
+
+def number(text: str) -> int | float | Decimal:
+    """The value of a JSON number, as a Decimal where a float would lose it to infinity or to zero."""
+    if "." not in text and "e" not in text and "E" not in text:
+        return int(text) if len(text) < _LONGEST_INT else Decimal(text)
+    value = float(text)
+    if value - value != 0.0 or (value == 0.0 and text.strip("-0.eE+") and any(c in "123456789" for c in _mantissa(text))):
+        try:
+            return Decimal(text)
+        except InvalidOperation:  # an exponent beyond what can be held
+            return value
+    return value
+
+
+def _mantissa(text: str) -> str:
+    return re.split("[eE]", text, maxsplit=1)[0]
+
+
+class JsonReader:
+    """Feed text; ``feed`` returns how much of it belongs to the document, white space after it included.
+
+    ``done``: the document is whole, and what comes now is not part of it. ``watch`` is the sink's to set in ``start`` and
+    ``key_start``. ``lone_surrogates`` counts escapes of half a pair: the grammar has them, Unicode does not.
+    """
+
+    __slots__ = (
+        "_at",
+        "_escape",
+        "_in_key",
+        "_literal",
+        "_mode",
+        "_parts",
+        "_phase",
+        "_sink",
+        "_stack",
+        "_start",
+        "_surrogates",
+        "base",
+        "lone_surrogates",
+        "watch",
+    )
+
+    def __init__(self, sink: Sink, base: int = 0) -> None:
+        self._sink = sink
+        self._mode = _VALUE
+        self._stack: list[int] = []
+        self._parts: list[str] = []
+        self._start = 0
+        self._at = 0
+        self._in_key = False
+        self._surrogates = False
+        self._escape = ""
+        self._phase = 0
+        self._literal = (NULL, "", None)
+        self.base = base
+        self.watch = False
+        self.lone_surrogates = 0
+
+    @property
+    def done(self) -> bool:
+        return self._mode == _DONE
+
+    @property
+    def depth(self) -> int:
+        return len(self._stack)
+
+    @property
+    def expects_value(self) -> bool:
+        return self._mode in (_VALUE, _FIRST_ITEM)
+
+    @property
+    def place(self) -> str:
+        """What may come next: value, first_item, first_key, key, colon, after, string, number, literal or done."""
+        names = ("value", "first_item", "first_key", "key", "colon", "after", "string", "string", "number", "literal", "done")
+        return names[self._mode]
+
+    @property
+    def in_key(self) -> bool:
+        return self._in_key and self._mode in (_STRING, _ESCAPED)
+
+    @property
+    def partial(self) -> str:
+        """The decoded text so far of the string or key that is being read, the rest of a literal, a number so far."""
+        return self._literal[1][len(self._parts) :] if self._mode == _LITERAL else "".join(self._parts)
+
+    @property
+    def escaping(self) -> bool:
+        return self._mode == _ESCAPED
+
+    def feed(self, text: str) -> int:
+        """Raises JsonError at the first character that no JSON document has there."""
+        sink = self._sink
+        mode = self._mode
+        base = self.base + self._at
+        i = 0
+        n = len(text)
+        while i < n:
+            if mode == _STRING:
+                j = _BODY(text, i).end()  # type: ignore[union-attr]
+                if j > i:
+                    piece = text[i:j]
+                    self._parts.append(piece)
+                    if self.watch:
+                        sink.text(piece, base + i)
+                    if j == n:
+                        break
+                c = text[j]
+                if c == '"':
+                    i = j + 1
+                    mode = self._close_string(base + i)
+                elif c == "\\":
+                    escape = _ESCAPE(text, j)
+                    if escape is None:
+                        i = j
+                        mode = _ESCAPED
+                    else:
+                        self._unescape(escape[1], escape[2], base + j)
+                        i = escape.end()
+                else:
+                    raise JsonError(base + j, f"a string cannot hold the control character U+{ord(c):04X} as it is")
+                continue
+            c = text[i]
+            if mode == _AFTER:
+                if c == ",":
+                    mode = _NEXT_KEY if self._stack[-1] == OBJECT else _VALUE
+                    i += 1
+                    continue
+                if c == "}" or c == "]":
+                    kind = OBJECT if c == "}" else ARRAY
+                    if self._stack[-1] == kind:
+                        self._stack.pop()
+                        mode = _AFTER if self._stack else _DONE
+                        sink.end(kind, base + i)
+                        i += 1
+                        continue
+                if c in " \t\n\r":
+                    i = _SPACE(text, i).end()  # type: ignore[union-attr]
+                    continue
+                bracket = "'}'" if self._stack[-1] == OBJECT else "']'"
+                raise JsonError(base + i, f"',' or {bracket} was expected, not {_shown(c)}")
+            if mode == _NEXT_KEY or mode == _FIRST_KEY:
+                if c == '"':
+                    self._in_key = True
+                    self._start = base + i
+                    self._parts = []
+                    self.watch = False
+                    mode = _STRING
+                    sink.key_start(base + i)
+                    i += 1
+                    continue
+                if c == "}" and mode == _FIRST_KEY:
+                    self._stack.pop()
+                    mode = _AFTER if self._stack else _DONE
+                    sink.end(OBJECT, base + i)
+                    i += 1
+                    continue
+            elif mode == _COLON:
+                if c == ":":
+                    mode = _VALUE
+                    i += 1
+                    continue
+            elif mode == _VALUE or mode == _FIRST_ITEM:
+                if c == '"':
+                    self._in_key = False
+                    self._start = base + i
+                    self._parts = []
+                    self.watch = False
+                    mode = _STRING
+                    sink.start(STRING, base + i)
+                    i += 1
+                    continue
+                if c == "{":
+                    self._stack.append(OBJECT)
+                    mode = _FIRST_KEY
+                    sink.start(OBJECT, base + i)
+                    i += 1
+                    continue
+                if c == "[":
+                    self._stack.append(ARRAY)
+                    mode = _FIRST_ITEM
+                    sink.start(ARRAY, base + i)
+                    i += 1
+                    continue
+                if c in "-0123456789":
+                    self._start = base + i
+                    sink.start(NUMBER, base + i)
+                    whole = _NUMBER(text, i)
+                    if whole is not None and whole.end() < n and text[whole.end()] not in "0123456789.eE":
+                        i = whole.end()
+                        mode = _AFTER if self._stack else _DONE
+                        sink.scalar(NUMBER, number(whole[0]), self._start, base + i)
+                        continue
+                    self._phase = _MINUS if c == "-" else _ZERO if c == "0" else _INTEGER
+                    self._parts = [c]
+                    mode = _NUMERAL
+                    i += 1
+                    continue
+                if c in "tfn":
+                    self._literal = _LITERALS[c]
+                    self._start = base + i
+                    self._parts = [c]
+                    mode = _LITERAL
+                    sink.start(self._literal[0], base + i)
+                    i += 1
+                    continue
+                if c == "]" and mode == _FIRST_ITEM:
+                    self._stack.pop()
+                    mode = _AFTER if self._stack else _DONE
+                    sink.end(ARRAY, base + i)
+                    i += 1
+                    continue
+            elif mode == _LITERAL:
+                kind, word, value = self._literal
+                if word[len(self._parts)] != c:
+                    raise JsonError(base + i, f"{word} was expected, not {_shown(''.join(self._parts) + c)}")
+                self._parts.append(c)
+                i += 1
+                if len(self._parts) == len(word):
+                    mode = _AFTER if self._stack else _DONE
+                    sink.scalar(kind, value, self._start, base + i)
+                continue
+            elif mode == _NUMERAL:
+                phase = _STEPS[self._phase].get(c)
+                if phase is not None:
+                    self._phase = phase
+                    self._parts.append(c)
+                    i += 1
+                elif self._phase in _WHOLE:
+                    mode = _AFTER if self._stack else _DONE
+                    sink.scalar(NUMBER, number("".join(self._parts)), self._start, base + i)
+                else:
+                    raise JsonError(base + i, f"a digit was expected, not {_shown(c)}")
+                continue
+            elif mode == _ESCAPED:
+                mode, i = self._escape_on(text, i, base)
+                continue
+            elif mode == _DONE:
+                i = _SPACE(text, i).end()  # type: ignore[union-attr]
+                break
+            if c in " \t\n\r":
+                i = _SPACE(text, i).end()  # type: ignore[union-attr]
+                continue
+            raise JsonError(base + i, f"{_EXPECTED[mode]} was expected, not {_shown(c)}")
+        else:
+            self._mode = mode
+            self._at += n
+            return n
+        self._mode = mode
+        used = n if mode == _STRING else i
+        self._at += used
+        return used
+
+    def finish(self) -> bool:
+        """The text has ended. Says whether it was a whole document: a number at its root is ended by nothing else."""
+        if self._mode == _NUMERAL and not self._stack and self._phase in _WHOLE:
+            self._mode = _DONE
+            self._sink.scalar(NUMBER, number("".join(self._parts)), self._start, self.base + self._at)
+        return self._mode == _DONE
+
+    # --- strings -----------------------------------------------------------------------------------------------------
+
+    def _close_string(self, end: int) -> int:
+        parts = self._parts
+        value = parts[0] if len(parts) == 1 else "".join(parts)
+        if self._surrogates:
+            self._surrogates = False
+            value = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+            self.lone_surrogates += len(_SURROGATE.findall(value))
+        if self._in_key:
+            self._in_key = False
+            self._sink.key(value, self._start, end)
+            return _COLON
+        mode = _AFTER if self._stack else _DONE
+        self._sink.scalar(STRING, value, self._start, end)
+        return mode
+
+    def _unescape(self, letter: str | None, digits: str | None, at: int) -> None:
+        if letter is not None:
+            piece = _UNESCAPED[letter]
+        else:
+            code = int(digits or "0", 16)
+            piece = chr(code)
+            if 0xD800 <= code <= 0xDFFF:
+                self._surrogates = True
+        self._parts.append(piece)
+        if self.watch:
+            self._sink.text(piece, at)
+
+    def _escape_on(self, text: str, i: int, base: int) -> tuple[int, int]:
+        """One more character of an escape that a piece's end had cut, or that is none."""
+        c = text[i]
+        had = self._escape
+        legal = c == "\\" if not had else c in '"\\/bfnrtu' if len(had) == 1 else c in "0123456789abcdefABCDEF"
+        if not legal:
+            self._escape = ""
+            raise JsonError(base + i, f"{_shown(had + c)} is no escape that a JSON string knows")
+        had += c
+        i += 1
+        if len(had) == 1 or (had[1] == "u" and len(had) < 6):
+            self._escape = had
+            return _ESCAPED, i
+        self._escape = ""
+        self._unescape(None if had[1] == "u" else had[1], had[2:] or None, base + i - len(had))
+        return _STRING, i
+
+
+def _shown(text: str) -> str:
+    return repr(text) if text.isprintable() else ascii(text)
