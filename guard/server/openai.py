@@ -146,7 +146,7 @@ class OpenAIApp:
     async def _stream(
         self, request: GenerationRequest, usage: bool, exchange: Exchange, watch: Watch
     ) -> ErrorReply | None:
-        outcome = Outcome(request.n, request.model)
+        outcome = Outcome(request.n, request.model, request.id)
         writer = StreamWriter(outcome, request.kind, int(time.time()), usage=usage, token_ids=request.return_token_ids)
         data = b""
         events = self._service.generate(request)
@@ -182,7 +182,7 @@ class OpenAIApp:
         return None
 
     async def _whole(self, request: GenerationRequest, exchange: Exchange, watch: Watch) -> ErrorReply | None:
-        outcome = Outcome(request.n, request.model)
+        outcome = Outcome(request.n, request.model, request.id)
         writer = AnswerWriter(outcome, request.kind, int(time.time()), token_ids=request.return_token_ids)
         events = self._service.generate(request)
         try:

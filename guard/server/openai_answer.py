@@ -52,7 +52,7 @@ class AnswerWriter:
             choices.append(shown)
         return encode(
             {
-                "id": answer_id(self._kind, self.outcome.trace_id),
+                "id": answer_id(self._kind, self.outcome.name),
                 "object": "chat.completion" if chat else "text_completion",
                 "created": self._created,
                 "model": self.outcome.model,

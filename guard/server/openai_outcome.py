@@ -15,12 +15,25 @@ MAX_NOTES: Final = 64
 
 
 class Outcome:
-    """``complete``: every choice has ended. ``trace_id`` and ``model`` are known once the guard has started."""
+    """``complete``: every choice has ended. ``trace_id`` and ``model`` are known once the guard has started; the answer
+    is called after its trace, or after the request (``name``) where there is none."""
 
-    __slots__ = ("_findings", "_omitted", "_recoveries", "_repairs", "choices", "ended", "engine", "model", "trace_id")
+    __slots__ = (
+        "_findings",
+        "_omitted",
+        "_recoveries",
+        "_repairs",
+        "choices",
+        "ended",
+        "engine",
+        "model",
+        "name",
+        "trace_id",
+    )
 
-    def __init__(self, choices: int, model: str) -> None:
+    def __init__(self, choices: int, model: str, name: str = "") -> None:
         self.choices = choices
+        self.name = name
         self.model = model
         self.trace_id = ""
         self.engine = ""
@@ -41,6 +54,7 @@ class Outcome:
                 self.ended[event.choice] = event
             case Started():
                 self.trace_id = event.trace_id
+                self.name = event.trace_id or self.name
                 self.engine = event.engine
                 self.model = event.model or self.model
             case Found(finding=finding):

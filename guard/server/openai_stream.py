@@ -99,7 +99,7 @@ class StreamWriter:
         chat = self._kind == "chat"
         name = b"chat.completion.chunk" if chat else b"text_completion"
         return b'data: {"id":%s,"object":"%s","created":%d,"model":%s,"choices":[' % (
-            encode(answer_id(self._kind, self.outcome.trace_id)),
+            encode(answer_id(self._kind, self.outcome.name)),
             name,
             self._created,
             encode(self.outcome.model),
@@ -167,9 +167,9 @@ class _Lines:
 _CHAT_FIELDS: Final = {"content": b"content", "reasoning": b"reasoning_content", "refusal": b"refusal"}
 
 
-def answer_id(kind: str, trace_id: str) -> str:
-    """The answer's id names its trace."""
-    return ("chatcmpl-" if kind == "chat" else "cmpl-") + trace_id
+def answer_id(kind: str, name: str) -> str:
+    """Named after the trace, so that one leads to the other."""
+    return ("chatcmpl-" if kind == "chat" else "cmpl-") + name
 
 
 def _tool_piece(event: ToolRelease) -> bytes:
