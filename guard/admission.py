@@ -1,9 +1,7 @@
-"""From a request to a job: which engines, which policy, which format, until when. Every refusal happens here, before any
-engine is asked."""
+"""From a request to a job: which engines, which policy, which format, until when. Every refusal happens here, before
+any engine is asked."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from msgspec import Struct
 

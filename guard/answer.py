@@ -56,13 +56,14 @@ class Answer:
         self.retry_after = None
         return pause
 
-    def attempt_request(self) -> EngineRequest:
+    def attempt_request(self, traceparent: str) -> EngineRequest:
         """What to ask of the engine: what is left of the token budget, from what was delivered on."""
         budget = self.request.sampling.max_tokens
+        request = msgspec.structs.replace(self.request, traceparent=traceparent)
         if self.delivered.nothing:
-            return EngineRequest(self.request, self.number, max_tokens=budget, deadline=self.job.deadline)
+            return EngineRequest(request, self.number, max_tokens=budget, deadline=self.job.deadline)
         return EngineRequest(
-            self.request,
+            request,
             self.number,
             prefix=self.delivered.prefix(),
             # zero would be no request at all; an answer cut after its very last token is asked for one more
@@ -135,7 +136,8 @@ class Answer:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _account(self, guard: StreamGuard) -> None:
-        """The prompt is counted once, whatever the attempts; delivered tokens of earlier attempts count as completion."""
+        """The prompt is counted once, whatever the attempts; delivered tokens of earlier attempts count as
+        completion."""
         seen = guard.usage
         if seen is not None and self._prompt_tokens is None:
             self._prompt_tokens = max(0, seen.prompt_tokens - self._resumed_at)
@@ -165,8 +167,13 @@ class Answer:
         """The least tried engine, in the route's order among equals."""
         names: Sequence[str] = self.job.engines
         if resume:
-            names = [n for n in names if self._capabilities[n].resume != "no" and n not in self.cannot_resume]
+            names = [n for n in names if self._resumes(n)]
         return min(names, key=lambda n: (self._tried[n], self.job.engines.index(n)), default=None)
+
+    def _resumes(self, engine: str) -> bool:
+        """A text completion goes on anywhere: its prompt is only longer."""
+        text = self.request.kind == "completion" and isinstance(self.request.prompt, str)
+        return engine not in self.cannot_resume and (text or self._capabilities[engine].resume != "no")
 
     def _keeps_constraint(self, engine: str) -> bool:
         """Whether a resume on this engine is still constrained by it (most start the grammar again at its root)."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from guard.config import EngineConfig
-from guard.engines.contract import Engine
+import asyncio
+
+from guard.config import Config, EngineConfig
+from guard.engines.contract import Engine, Health
 from guard.engines.openai_http import OpenAIHttpEngine
+from guard.service import EngineStatus
 
 
 def build_engine(config: EngineConfig) -> Engine:
@@ -20,4 +23,29 @@ def build_engine(config: EngineConfig) -> Engine:
         first_token_timeout=timeouts.first_token,
         between_tokens_timeout=timeouts.between_tokens,
         total_timeout=timeouts.total,
+    )
+
+
+async def engine_statuses(config: Config) -> list[EngineStatus]:
+    """Every engine asked at once, each on a connection of its own."""
+    engines = [build_engine(engine) for engine in config.engines]
+    try:
+        healths = await asyncio.gather(*(engine.health() for engine in engines))
+    finally:
+        await asyncio.gather(*(engine.aclose() for engine in engines))
+    return [status(engine, health) for engine, health in zip(config.engines, healths, strict=True)]
+
+
+def status(config: EngineConfig, health: Health) -> EngineStatus:
+    return EngineStatus(
+        name=config.name,
+        dialect=config.dialect,
+        url=config.url,
+        model=config.model,
+        ok=health.ok,
+        detail=health.detail,
+        version=health.version or config.version,
+        image=config.image,
+        cluster=config.cluster,
+        precision=config.precision,
     )

@@ -20,7 +20,7 @@ from guard.config import Policy
 from guard.constraint.compile import compile_constraint
 from guard.delivered import Delivered
 from guard.engines.openai_reader import OpenAIReader, read_whole
-from guard.events import CONTENT, REASONING, Closed, Fault, Found, Repair, StreamEvent, TextDelta
+from guard.events import CONTENT, REASONING, Fault, Found, Repair, StreamEvent, TextDelta
 from guard.normalise import chat_request
 from guard.plan import plan_for
 from guard.request import RequestError

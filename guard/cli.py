@@ -1,6 +1,7 @@
 """The command ``outguard``. Heavy imports happen inside the commands, so that --help answers at once.
 
-Exit codes: 0 done, 1 the command ran and the answer is bad news, 2 it could not run (usage, configuration, no such thing).
+Exit codes: 0 done, 1 the command ran and the answer is bad news, 2 it could not run (usage, configuration, no such
+thing).
 """
 
 from __future__ import annotations
@@ -8,14 +9,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from datetime import datetime
+import time
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
-from guard.options import config_option, read_config
+from guard.options import as_json, config_option, read_config, reading
 
 
 class Commands(click.Group):
@@ -124,10 +126,23 @@ def engines(config_path: Path, json_: bool) -> None:
 
     statuses = asyncio.run(engine_statuses(read_config(config_path)))
     if json_:
-        click.echo(json.dumps(statuses, indent=2))
+        click.echo(as_json(statuses))
     else:
         show(engines_table(statuses))
-    sys.exit(0 if all(status["ok"] for status in statuses) else 1)
+    sys.exit(0 if all(status.ok for status in statuses) else 1)
+
+
+def _since(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    from guard.trace.overview import age_seconds
+
+    try:
+        return None if value is None else time.time() - age_seconds(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _family(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    return value and value.removesuffix(".*")
 
 
 @main.group()
@@ -148,17 +163,20 @@ Examples:
 @click.option("--outcome", type=click.Choice(["ok", "failed", "cancelled", "invalid"]), help="Only these.")
 @click.option("--model", help="Only this model.")
 @click.option("--engine", help="Only requests with an attempt on this engine.")
-@click.option("--finding", help="Only requests with such a finding; * stands for anything.")
-@click.option("--since", help="Not older than this: 90s, 15m, 24h, 7d.")
+@click.option("--finding", callback=_family, help="Only requests with such a finding: a code, or a family as json.*")
+@click.option("--since", callback=_since, help="Not older than this: 90s, 15m, 24h, 7d.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON instead of a table.")
 def list_(config_path: Path, json_: bool, limit: int, **filters: Any) -> None:
     """The newest requests."""
     from guard.tables import show, traces_table
+    from guard.trace.overview import overview
 
-    with _store(config_path) as store:
-        rows = store.list_requests(limit, {k: v for k, v in filters.items() if v})
+    with reading(config_path) as reader:
+        rows = overview(reader, limit, {name: value for name, value in filters.items() if value})
     if json_:
-        click.echo(json.dumps(rows, indent=2, default=_plain))
+        click.echo(
+            as_json([{**msgspec.to_builtins(r.request), "engines": r.engines, "findings": r.findings} for r in rows])
+        )
     else:
         show(traces_table(rows))
 
@@ -177,38 +195,18 @@ Exit codes: 0 shown, 1 there is no such trace, 2 the store cannot be read.""",
 @click.option("--json", "json_", is_flag=True, help="Print JSON instead of a page.")
 def show_trace(trace_id: str, config_path: Path, json_: bool) -> None:
     """One request: its attempts, findings, seams and verdicts. TRACE_ID may be shortened."""
-    import msgspec
-
     from guard.tables import show, trace_page
 
-    with _store(config_path) as store:
-        record = store.get_request(trace_id)
-        outcomes = store.outcomes(record.trace_id) if record else []
+    with reading(config_path) as reader:
+        record = reader.get_request(trace_id)
+        outcomes = reader.outcomes(record.trace_id) if record else []
     if record is None:
         click.echo(f"outguard traces: there is no trace that begins with {trace_id}", err=True)
         sys.exit(1)
     if json_:
-        click.echo(json.dumps({**msgspec.to_builtins(record), "outcomes": outcomes}, indent=2, default=_plain))
+        click.echo(as_json({**msgspec.to_builtins(record), "outcomes": msgspec.to_builtins(outcomes)}))
     else:
         show(trace_page(record, outcomes))
-
-
-def _store(config_path: Path) -> Any:
-    from guard.trace.store import StoreError, open_store
-
-    store = read_config(config_path).trace.store
-    if store == "none":
-        click.echo(f"{config_path}: trace.store: is none, so there are no traces to read", err=True)
-        sys.exit(2)
-    try:
-        return open_store(store)
-    except StoreError as error:
-        click.echo(f"outguard traces: {error}", err=True)
-        sys.exit(2)
-
-
-def _plain(value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 @main.command(

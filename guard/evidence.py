@@ -1,7 +1,7 @@
 """Gathers what the trace keeps of a request while it runs, at the price of a few additions a batch.
 
-One Evidence a request, one AttemptEvidence an attempt. The records are complete, and written, before the caller hears that its
-answer is finished.
+One Evidence a request, one AttemptEvidence an attempt. The records are complete, and written, before the caller hears
+that its answer is finished.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from guard.delivered import Delivered
 from guard.events import CONTENT, GuardEvent, Release
 from guard.request import GenerationRequest
 from guard.stream import CONSTRAINT_FAMILIES, Condemned, StreamGuard
+from guard.trace.context import TraceContext, attempt_span_id
 from guard.trace.record import AttemptRecord, FindingRecord, RequestRecord
 
 
@@ -30,6 +31,7 @@ class AttemptEvidence:
         self,
         config: EngineConfig,
         request: GenerationRequest,
+        context: TraceContext,
         *,
         choice: int,
         attempt: int,
@@ -39,6 +41,7 @@ class AttemptEvidence:
         resumed: int,
     ) -> None:
         self.why: Condemned | None = None
+        self.traceparent = context.traceparent(attempt_span_id(context.span_id, choice, attempt))
         self.now = now
         self.record = AttemptRecord(
             choice=choice,
@@ -136,22 +139,21 @@ class Evidence:
         self,
         request: GenerationRequest,
         body: bytes,
+        context: TraceContext,
         *,
-        trace_id: str,
-        span_id: str,
-        parent_span_id: str,
         wall: float,
         now: float,
         retention: str,
     ) -> None:
         sampling = request.sampling
         constraint = request.constraint
+        self.context = context
         self.answers: list[Answer] = []
         self._started = now
         self.record = RequestRecord(
-            trace_id=trace_id,
-            span_id=span_id,
-            parent_span_id=parent_span_id,
+            trace_id=context.trace_id,
+            span_id=context.span_id,
+            parent_span_id=context.parent_span_id,
             request_id=request.id,
             started_at=wall,
             protocol=request.protocol,
@@ -227,7 +229,9 @@ def _number(value: Any) -> float:
 
 def _runner_up(entry: dict[str, Any]) -> float:
     """The best logprob among the alternatives that were not chosen; NaN where the engine gave none."""
-    others = [_number(o.get("logprob")) for o in entry.get("top_logprobs") or () if o.get("token") != entry.get("token")]
+    others = [
+        _number(o.get("logprob")) for o in entry.get("top_logprobs") or () if o.get("token") != entry.get("token")
+    ]
     return max(others, default=float("nan"))
 
 

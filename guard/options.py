@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from guard.config import Config, ConfigError, load_config
+from guard.trace.store import StoreError, TraceReader, open_store
 
 config_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--config",
@@ -31,3 +35,26 @@ def read_config(path: Path) -> Config:
         for problem in error.problems:
             click.echo(problem, err=True)
         sys.exit(2)
+
+
+@contextmanager
+def reading(config_path: Path) -> Iterator[TraceReader]:
+    """The trace store of a configuration, with what was just spooled in it. What goes wrong ends the process with 2."""
+    config = read_config(config_path)
+    if config.trace.store == "none":
+        click.echo(f"{config_path}: trace.store: is none, so there are no traces to read", err=True)
+        sys.exit(2)
+    try:
+        reader = open_store(config.trace.store, config.trace.spool)
+        try:
+            reader.flush()
+            yield reader
+        finally:
+            reader.close()
+    except (StoreError, ValueError) as error:
+        click.echo(f"outguard: the trace store cannot be read: {error}", err=True)
+        sys.exit(2)
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=2)

@@ -21,6 +21,7 @@ import msgspec
 
 from guard.admission import Job, admit, retention_of
 from guard.answer import Answer
+from guard.build import status
 from guard.check import Check
 from guard.config import Config
 from guard.constraint.cache import ConstraintCache
@@ -33,7 +34,7 @@ from guard.plan import plan_for
 from guard.request import GenerationRequest, RequestError
 from guard.service import EngineStatus, ModelInfo, Outcome
 from guard.stream import Condemned, Plan, StreamGuard
-from guard.trace.context import parse_traceparent
+from guard.trace.context import RANDOM_BYTES, begin
 from guard.trace.record import OutcomeRecord
 from guard.trace.tracing import Tracing
 
@@ -147,7 +148,7 @@ class Pipeline:
         time_left = answer.job.deadline - self._clock()
         try:
             async with asyncio.timeout(max(time_left, 0.0)):
-                stream = await self._engines[answer.engine].open(answer.attempt_request())
+                stream = await self._engines[answer.engine].open(answer.attempt_request(trail.traceparent))
         except ResumeUnsupported as error:
             answer.cannot_resume.add(answer.engine)
             trail.why = Condemned("open.cannot_resume", str(error))
@@ -181,14 +182,12 @@ class Pipeline:
     # --- what is kept of it ------------------------------------------------------------------------------------------
 
     def _evidence(self, request: GenerationRequest) -> Evidence:
-        parent = parse_traceparent(request.traceparent)
+        context = begin(request.traceparent, request.tracestate, secrets.token_bytes(RANDOM_BYTES))
         retention = retention_of(self._config.trace.retention, request)
         return Evidence(
             request,
             b"" if retention == "none" else msgspec.json.encode(to_openai_body(request)),
-            trace_id=parent.trace_id if parent else secrets.token_hex(16),
-            span_id=secrets.token_hex(8),
-            parent_span_id=parent.span_id if parent else "",
+            context,
             wall=time.time(),
             now=self._clock(),
             retention=retention,
@@ -199,6 +198,7 @@ class Pipeline:
         trail = AttemptEvidence(
             self._engine_configs[answer.engine],
             answer.job.request,
+            evidence.context,
             choice=answer.choice,
             attempt=answer.number,
             wall=time.time(),
@@ -211,8 +211,12 @@ class Pipeline:
 
     # --- the rest of the service -------------------------------------------------------------------------------------
 
-    def check(self, request: GenerationRequest) -> Check:
-        return Check(self._config, request)
+    async def check(self, request: GenerationRequest) -> Check:
+        policy = self._config.policies.get(request.policy or "default")
+        if policy is None:
+            raise RequestError(f"there is no policy called {request.policy!r}", "outguard.policy")
+        compiled = await self._constraints.compile(request.constraint) if request.constraint else None
+        return Check(plan_for(request, policy, compiled))
 
     def report_outcome(self, outcome: Outcome) -> None:
         record = OutcomeRecord(outcome.trace_id, outcome.tool_call_id, time.time(), outcome.ok, outcome.detail)
@@ -223,21 +227,7 @@ class Pipeline:
 
     async def engines(self) -> list[EngineStatus]:
         healths = await asyncio.gather(*(self._engines[config.name].health() for config in self._config.engines))
-        return [
-            EngineStatus(
-                name=config.name,
-                dialect=config.dialect,
-                url=config.url,
-                model=config.model,
-                ok=health.ok,
-                detail=health.detail,
-                version=health.version or config.version,
-                image=config.image,
-                cluster=config.cluster,
-                precision=config.precision,
-            )
-            for config, health in zip(self._config.engines, healths, strict=True)
-        ]
+        return [status(config, health) for config, health in zip(self._config.engines, healths, strict=True)]
 
     def stop(self) -> None:
         """Nothing new is taken from now on; what is under way goes on."""

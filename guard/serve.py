@@ -1,7 +1,7 @@
 """The sidecar as one process: engines, pipeline and both servers in one event loop, until it is told to stop.
 
-At SIGTERM or SIGINT readiness turns off, no new request is taken, what is under way may end within DRAIN_SECONDS, and the
-traces are flushed. A second signal ends it at once.
+At SIGTERM or SIGINT readiness turns off, no new request is taken, what is under way may end within DRAIN_SECONDS, and
+the traces are flushed. A second signal ends it at once.
 """
 
 from __future__ import annotations

@@ -127,6 +127,7 @@ class StreamGuard:
         self._tools = plan.new_tools() if plan.new_tools else None
         self._integrity = plan.new_integrity()
         self._format_failed = False
+        self.unsound = False
         self._format_checked = False
         self._matched_stop: str | int | None = None
         self.ended = False
@@ -317,6 +318,7 @@ class StreamGuard:
                 continue
             if family in CONSTRAINT_FAMILIES:
                 self._format_failed = True
+                self.unsound = True
                 if finding.code.endswith(".truncated") and self.reason == "length":
                     continue  # the caller's own token limit; "length" says so, and another engine could do no better
                 acts = self._plan.act_on_constraints

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from guard.trace.record import AttemptRecord, RequestRecord
+from guard.service import EngineStatus
+from guard.trace.overview import Overview
+from guard.trace.record import AttemptRecord, OutcomeRecord, RequestRecord
 
 _COLOURS = {"ok": "green", "failed": "red", "condemned": "red", "fault": "red", "refused": "red", "invalid": "yellow"}
 
@@ -20,41 +21,46 @@ def show(view: RenderableType) -> None:
     Console().print(view)
 
 
-def engines_table(statuses: Sequence[Mapping[str, Any]]) -> RenderableType:
+def engines_table(statuses: Sequence[EngineStatus]) -> RenderableType:
     view = _table("engine", "state", "dialect", "url", "model", "version", "image", "cluster", "precision")
     for status in statuses:
-        state = Text("ok", "green") if status["ok"] else Text(status["detail"] or "does not answer", "red")
-        view.add_row(
-            status["name"],
-            state,
-            *(status[k] or "-" for k in ("dialect", "url", "model", "version")),
-            *(status[k] or "-" for k in ("image", "cluster", "precision")),
+        state = Text("ok", "green") if status.ok else Text(status.detail or "does not answer", "red")
+        facts = (
+            status.dialect,
+            status.url,
+            status.model,
+            status.version,
+            status.image,
+            status.cluster,
+            status.precision,
         )
+        view.add_row(status.name, state, *(fact or "-" for fact in facts))
     return view
 
 
-def traces_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+def traces_table(rows: Sequence[Overview]) -> RenderableType:
     """One line a request, the newest first."""
     if not rows:
         return Text("no traces")
     view = _table("trace", "when", "model", "outcome", "finish", "format", "tries", "engines", "findings", "ms")
     for row in rows:
+        request = row.request
         view.add_row(
-            str(row["trace_id"])[:12],
-            _when(row["started_at"]),
-            row["model"],
-            _outcome(row["outcome"], row["error_code"]),
-            row["finish_reason"] or "-",
-            row["verdict_format"],
-            str(row["attempts_made"]),
-            " > ".join(row["engines"]) or "-",
-            ", ".join(dict.fromkeys(row["findings"])) or "-",
-            f"{row['duration_ms']:.0f}",
+            request.trace_id[:12],
+            _when(request.started_at),
+            request.model,
+            _outcome(request.outcome, request.error_code),
+            request.finish_reason or "-",
+            request.verdict_format,
+            str(request.attempts_made),
+            " > ".join(row.engines) or "-",
+            ", ".join(row.findings) or "-",
+            f"{request.duration_ms:.0f}",
         )
     return view
 
 
-def trace_page(record: RequestRecord, outcomes: Sequence[Mapping[str, Any]]) -> RenderableType:
+def trace_page(record: RequestRecord, outcomes: Sequence[OutcomeRecord]) -> RenderableType:
     """One request, from top to bottom: what was asked, what each attempt did, what was found, what was delivered."""
     facts = Table.grid(padding=(0, 2))
     for name, value in (
@@ -117,11 +123,11 @@ def _findings(attempts: Sequence[AttemptRecord]) -> RenderableType:
     return view
 
 
-def _outcomes(outcomes: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _outcomes(outcomes: Sequence[OutcomeRecord]) -> RenderableType:
     view = _table("tool call", "execution", "detail", "reported")
     for o in outcomes:
-        ok = Text("ok", "green") if o["ok"] else Text("failed", "red")
-        view.add_row(o["tool_call_id"] or "(answer)", ok, o["detail"] or "-", _when(o["reported_at"]))
+        ok = Text("ok", "green") if o.ok else Text("failed", "red")
+        view.add_row(o.tool_call_id or "(answer)", ok, o.detail or "-", _when(o.reported_at))
     return view
 
 
@@ -141,6 +147,5 @@ def _at(offset: int) -> str:
     return "-" if offset < 0 else str(offset)
 
 
-def _when(at: float | datetime) -> str:
-    moment = at if isinstance(at, datetime) else datetime.fromtimestamp(at, UTC)
-    return moment.strftime("%m-%d %H:%M:%S")
+def _when(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%m-%d %H:%M:%S")

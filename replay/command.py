@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from rich.console import Console
 from guard.build import build_engine
 from guard.config import Config
 from guard.constraint.cache import ConstraintCache
-from guard.options import config_option, read_config
-from guard.trace.store import StoreError, open_store
-from replay.report import as_json, table
+from guard.options import as_json, config_option, read_config, reading
+from replay.report import facts, table
 from replay.run import RunResult, run_matrix
 from replay.source import ReplayError, Source, source_of
 
@@ -40,19 +38,19 @@ def replay(trace_id: str, config_path: Path, engines: str, repeats: int, json_: 
     TRACE_ID may be shortened to a beginning that is unique.
     """
     config = read_config(config_path)
+    with reading(config_path) as reader:
+        record = reader.get_request(trace_id)
     try:
-        with open_store(config.trace.store) as store:
-            record = store.get_request(trace_id)
         if record is None:
             raise ReplayError(f"there is no trace that begins with {trace_id}")
         source = source_of(record)
         names = chosen(config, source, engines)
-    except (ReplayError, StoreError) as error:
+    except ReplayError as error:
         click.echo(f"outguard replay: {error}", err=True)
         sys.exit(2)
     results = asyncio.run(_run(config, source, names, repeats))
     if json_:
-        click.echo(json.dumps(as_json(source, results), ensure_ascii=False, indent=2))
+        click.echo(as_json(facts(source, results)))
     else:
         Console().print(table(source, results))
     same = all(not r.error and not r.condemned and r.text == source.output for r in results)

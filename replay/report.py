@@ -33,7 +33,7 @@ def table(source: Source, results: Sequence[RunResult]) -> RenderableType:
     return Group(view, *_summary(results))
 
 
-def as_json(source: Source, results: Sequence[RunResult]) -> dict[str, Any]:
+def facts(source: Source, results: Sequence[RunResult]) -> dict[str, Any]:
     return {
         "trace_id": source.record.trace_id,
         "model": source.record.model,
