@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from guard.config import ConfigError, Policy, load_config, parse_config
 
@@ -79,3 +80,22 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="is not UTF-8"):
         load_config(tmp_path / "c.yaml")
+
+
+def test_the_commented_example_is_valid_and_states_the_defaults() -> None:
+    shipped = load_config(Path(__file__).parents[1] / "deploy" / "outguard.yaml")
+    small = parse_config(GOOD)
+    assert shipped.listen == small.listen
+    assert shipped.policies == small.policies
+    assert shipped.trace == small.trace
+    assert shipped.limits == small.limits
+    assert shipped.engines[0].timeouts == small.engines[0].timeouts
+
+
+def test_the_kubernetes_manifest_holds_a_valid_config() -> None:
+    manifest = (Path(__file__).parents[1] / "deploy" / "kubernetes" / "sidecar.yaml").read_text()
+    config_map, deployment = yaml.safe_load_all(manifest)
+    config = parse_config(config_map["data"]["outguard.yaml"])
+    pod = deployment["spec"]["template"]["spec"]
+    ports = {port["containerPort"] for port in pod["initContainers"][0]["ports"]}
+    assert {int(address.rpartition(":")[2]) for address in (config.listen.http, config.listen.grpc)} == ports
