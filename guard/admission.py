@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from guard.config import Config, Policy, Retention, RouteConfig
+from guard.config import Config, Policy, RouteConfig
 from guard.constraint.cache import ConstraintCache
 from guard.constraint.compile import CompiledConstraint
 from guard.request import GenerationRequest, PolicyOverrides, RequestError
-from guard.trace.retention import strictest
 
 
 class Job(Struct):
@@ -62,12 +61,6 @@ def _overridden(policy: Policy, asked: PolicyOverrides | None) -> Policy:
             "json_release": "on_complete" if asked.release_on_complete else policy.json_release,
         }
     )
-
-
-def retention_of(settings: Retention, request: GenerationRequest) -> str:
-    """The strictest of what the config allows, what the tenant may have and what the caller asked for."""
-    asked = request.retention or settings.default
-    return strictest(settings.max, settings.tenants.get(request.tenant, settings.max), asked)
 
 
 def _engines(route: RouteConfig, request: GenerationRequest) -> tuple[str, ...]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from guard.config import Config, EngineConfig
 from guard.engines.contract import Engine, Health
 from guard.engines.openai_http import OpenAIHttpEngine
 from guard.service import EngineStatus
+from guard.trace.retention import RetentionRules
+from guard.trace.tracing import Tracing
 
 
 def build_engine(config: EngineConfig) -> Engine:
@@ -23,6 +26,23 @@ def build_engine(config: EngineConfig) -> Engine:
         first_token_timeout=timeouts.first_token,
         between_tokens_timeout=timeouts.between_tokens,
         total_timeout=timeouts.total,
+    )
+
+
+def build_tracing(config: Config) -> Tracing:
+    """Raises OSError when the spool cannot be written, ValueError when the store's address is none."""
+    trace = config.trace
+    key = os.environ[trace.retention.hash_key_env].encode() if trace.retention.hash_key_env else b""
+    return Tracing(
+        trace.store,
+        trace.spool,
+        retention=RetentionRules(
+            default=trace.retention.default, most=trace.retention.max, tenants=trace.retention.tenants
+        ),
+        hash_key=key,
+        spool_max_bytes=trace.spool_max_bytes,
+        otlp_endpoint=trace.otlp_endpoint,
+        service_name=trace.service_name,
     )
 
 

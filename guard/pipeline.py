@@ -19,7 +19,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from guard.admission import Job, admit, retention_of
+from guard.admission import Job, admit
 from guard.answer import Answer
 from guard.build import status
 from guard.check import Check
@@ -183,7 +183,7 @@ class Pipeline:
 
     def _evidence(self, request: GenerationRequest) -> Evidence:
         context = begin(request.traceparent, request.tracestate, secrets.token_bytes(RANDOM_BYTES))
-        retention = retention_of(self._config.trace.retention, request)
+        retention = self._tracing.retention.effective(request.tenant, request.retention)
         return Evidence(
             request,
             b"" if retention == "none" else msgspec.json.encode(to_openai_body(request)),
