@@ -4,7 +4,8 @@
 
 All little-endian. The header carries its own checksum, so that after damage the next whole record can be found again:
 ``scan`` steps from header to header while they hold, and otherwise searches for the next one that does. What it
-skipped is reported with its place, never silently.
+skipped is reported with its place, never silently. The header's checksum starts from a number that is drawn for each
+segment (``seed_of`` its name), so that no text in a record can pass for a header.
 """
 
 from __future__ import annotations
@@ -48,14 +49,19 @@ class Tail(NamedTuple):
     start: int
 
 
-def seal(buffer: bytearray, kind: int, length: int) -> None:
+def seed_of(segment: str) -> int:
+    """``segment`` is the file's name without its ending; it has random digits."""
+    return crc32(segment.encode())
+
+
+def seal(buffer: bytearray, kind: int, length: int, seed: int) -> None:
     """Fill in the header at the front of a buffer that holds the payload behind it."""
     view = memoryview(buffer)
     _LEFT.pack_into(buffer, 0, MAGIC, kind, length, crc32(view[HEADER : HEADER + length]))
-    _SUM.pack_into(buffer, 12, crc32(view[:12]))
+    _SUM.pack_into(buffer, 12, crc32(view[:12], seed))
 
 
-def scan(data: memoryview, base: int = 0) -> Iterator[Frame | Damage | Tail]:
+def scan(data: memoryview, seed: int, base: int = 0) -> Iterator[Frame | Damage | Tail]:
     """Walk over the bytes of a segment from a record's boundary on; ``base`` is the offset of the first byte.
 
     Ends with a Tail when the last record is not whole. Only the caller knows whether more will be written (then it
@@ -63,9 +69,9 @@ def scan(data: memoryview, base: int = 0) -> Iterator[Frame | Damage | Tail]:
     """
     at, size = 0, len(data)
     while at < size:
-        length = _length(data, at)
+        length = _length(data, at, seed)
         if length is None:
-            found = _next_header(data, at + 1)
+            found = _next_header(data, at + 1, seed)
             if found is None:
                 # a header may be cut off at the very end: what could be the start of one is left for the next read
                 yield Tail(base + at)
@@ -75,7 +81,7 @@ def scan(data: memoryview, base: int = 0) -> Iterator[Frame | Damage | Tail]:
             continue
         end = at + HEADER + length
         if end > size:
-            later = _next_header(data, at + HEADER)
+            later = _next_header(data, at + HEADER, seed)
             if later is None:
                 yield Tail(base + at)
                 return
@@ -88,26 +94,26 @@ def scan(data: memoryview, base: int = 0) -> Iterator[Frame | Damage | Tail]:
             at = end
             continue
         # a record that was cut short and then followed by others lies about its length: look inside it first
-        inside = _next_header(data[:end], at + HEADER)
+        inside = _next_header(data[:end], at + HEADER, seed)
         stop = end if inside is None else inside
         yield Damage(base + at, base + stop, "the checksum does not match")
         at = stop
 
 
-def _length(data: memoryview, at: int) -> int | None:
+def _length(data: memoryview, at: int, seed: int) -> int | None:
     if len(data) - at < HEADER or bytes(data[at : at + 3]) != MAGIC:
         return None
-    if crc32(data[at : at + 12]) != _SUM.unpack_from(data, at + 12)[0]:
+    if crc32(data[at : at + 12], seed) != _SUM.unpack_from(data, at + 12)[0]:
         return None
     length: int = _SUM.unpack_from(data, at + 4)[0]
     return length if length <= MAX_PAYLOAD else None
 
 
-def _next_header(data: memoryview, start: int) -> int | None:
+def _next_header(data: memoryview, start: int, seed: int) -> int | None:
     raw = bytes(data[start:])
     at = raw.find(MAGIC)
     while at >= 0:
-        if _length(data, start + at) is not None:
+        if _length(data, start + at, seed) is not None:
             return start + at
         at = raw.find(MAGIC, at + 1)
     return None

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import msgspec
 
-from guard.trace.frames import HEADER, LOSS, MAX_PAYLOAD, OUTCOME, REQUEST, seal
+from guard.trace.frames import HEADER, LOSS, MAX_PAYLOAD, OUTCOME, REQUEST, seal, seed_of
 from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord
 
 log: Final = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ class Spool:
         self._encoder = msgspec.msgpack.Encoder()
         self._buffer = bytearray(16 * 1024)
         self._fd = -1
+        self._seed = 0
         self._size = 0
         self._others = 0
         self._scanned_at = 0.0
@@ -71,7 +72,8 @@ class Spool:
         self._closed = False
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for found in self.directory.glob("*.seg"):  # order must hold even when the clock was set back meanwhile
-            self._last_name = max(self._last_name, int(found.name.partition("-")[0]))
+            number = found.name.partition("-")[0]
+            self._last_name = max(self._last_name, int(number) if number.isdecimal() else 0)
         self._rotate()
 
     @property
@@ -128,10 +130,9 @@ class Spool:
         if length > MAX_PAYLOAD:
             self._buffer = bytearray(16 * 1024)
             return "encoding"
-        seal(buffer, kind, length)
-        return self._put(buffer)
+        return self._put(buffer, kind, length)
 
-    def _put(self, buffer: bytearray) -> str:
+    def _put(self, buffer: bytearray, kind: int, length: int) -> str:
         size = len(buffer)
         if self._fd >= 0 and self._size + size > self.segment_bytes and self._size:
             self._leave()
@@ -144,6 +145,7 @@ class Spool:
         try:
             if self._fd < 0:
                 self._rotate()
+            seal(buffer, kind, length, self._seed)
             done = os.write(self._fd, buffer)
         except OSError:
             return "disk"
@@ -194,7 +196,7 @@ class Spool:
         except OSError:
             os.close(fd)
             raise
-        self._fd, self._size = fd, 0
+        self._fd, self._size, self._seed = fd, 0, seed_of(name)
 
     def _scan(self) -> None:
         self._scanned_at = time.monotonic()

@@ -5,20 +5,22 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guard.trace.frames import HEADER, REQUEST, Damage, Frame, Tail, scan, seal
+from guard.trace.frames import HEADER, REQUEST, Damage, Frame, Tail, scan, seal, seed_of
+
+SEED = seed_of("00000000000000000001-abcdef01")
 
 
 def framed(*payloads: bytes) -> bytes:
     out = b""
     for payload in payloads:
         buffer = bytearray(HEADER) + payload
-        seal(buffer, REQUEST, len(payload))
+        seal(buffer, REQUEST, len(payload), SEED)
         out += bytes(buffer)
     return out
 
 
 def walk(data: bytes) -> tuple[list[bytes], list[Damage], list[Tail]]:
-    found = list(scan(memoryview(data)))
+    found = list(scan(memoryview(data), SEED))
     return (
         [bytes(item.payload) for item in found if isinstance(item, Frame)],
         [item for item in found if isinstance(item, Damage)],
@@ -28,7 +30,7 @@ def walk(data: bytes) -> tuple[list[bytes], list[Damage], list[Tail]]:
 
 def test_whole_records_are_found_with_their_places() -> None:
     data = framed(b"one", b"", b"three")
-    frames = [item for item in scan(memoryview(data), base=100) if isinstance(item, Frame)]
+    frames = [item for item in scan(memoryview(data), SEED, base=100) if isinstance(item, Frame)]
     assert [bytes(frame.payload) for frame in frames] == [b"one", b"", b"three"]
     assert (frames[0].start, frames[0].end, frames[-1].end) == (100, 100 + HEADER + 3, 100 + len(data))
 
@@ -71,3 +73,14 @@ def test_a_record_cut_short_in_the_middle_does_not_swallow_the_ones_behind_it() 
 
 def test_bytes_that_are_no_segment_are_one_tail() -> None:
     assert walk(b"hello, this is no segment at all") == ([], [], [Tail(0)])
+
+
+def test_a_text_that_imitates_a_record_of_another_segment_is_no_record() -> None:
+    forged = bytearray(HEADER) + b"forged"
+    seal(forged, REQUEST, 6, seed_of("00000000000000000002-00000000"))
+    data = framed(b"an answer that holds " + bytes(forged), b"next")
+    broken = bytearray(data)
+    broken[HEADER] ^= 1
+    records, damage, _ = walk(bytes(broken))
+    assert records == [b"next"]
+    assert len(damage) == 1

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from guard.trace import spool as spool_module
-from guard.trace.frames import LOSS, REQUEST, Frame, scan
+from guard.trace.frames import LOSS, REQUEST, Frame, scan, seed_of
 from guard.trace.record import AttemptRecord, LossRecord, OutcomeRecord, RequestRecord
 from guard.trace.spool import MemorySink, Spool
 
@@ -23,7 +23,7 @@ def record(n: int, **changes: object) -> RequestRecord:
 def frames(root: Path) -> list[Frame]:
     out: list[Frame] = []
     for path in sorted(root.glob("*/*.seg")):
-        items = list(scan(memoryview(path.read_bytes())))
+        items = list(scan(memoryview(path.read_bytes()), seed_of(path.stem)))
         assert all(isinstance(item, Frame) for item in items)
         out.extend(item for item in items if isinstance(item, Frame))
     return out

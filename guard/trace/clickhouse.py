@@ -1,0 +1,279 @@
+"""ClickHouse as the store: in this process (chdb) or a server over HTTP, both through clickhouse-connect.
+
+Both take the same statements; what differs is how a client is made. Rows go in as lines of JSON with a deduplication
+token. Only the writer process and readers of a server import this module: it loads the embedded engine's client.
+
+The embedded engine reads ``./config.xml`` and the one in the home directory; who opens a path must have moved to a
+directory without one (guard/trace/writer.py does).
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import hashlib
+import logging
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+import clickhouse_connect
+from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError, ProgrammingError
+
+from guard.trace.link import ask_flush
+from guard.trace.reader import SqlReader
+from guard.trace.rows import TABLES, Row
+from guard.trace.store import QUERY_ROWS, QueryError, Refused, StoreError, Target, Unavailable
+
+log: Final = logging.getLogger(__name__)
+
+MEMORY_BYTES: Final = 1_500_000_000
+"""The cap of the embedded engine. A batch of 5,000 records of 4 KB takes about 300 MB while it is inserted."""
+
+QUERY_SECONDS: Final = 30
+
+REFUSALS: Final = frozenset({6, 25, 26, 27, 32, 33, 38, 41, 53, 69, 70, 72, 117, 128, 130, 131, 321, 349, 469})
+"""Error numbers that are about the rows (not parsable, out of range, too large), not about the store."""
+
+_AWAY: Final = frozenset({159, 160, 164, 202, 210, 241, 243, 252, 439, 516})
+
+_INSERT: Final = {
+    "async_insert": 0,
+    "insert_deduplicate": 1,
+    "input_format_skip_unknown_fields": 1,
+    "input_format_null_as_default": 1,
+    "input_format_json_ignore_unknown_keys_in_named_tuple": 1,
+    "max_partitions_per_insert_block": 0,
+    # one block for the whole batch: a batch is then one part a day, stored whole or not at all
+    "min_insert_block_size_rows": 1_000_000,
+    "min_insert_block_size_bytes": 1_000_000_000,
+}
+
+_TRAILING: Final = re.compile(r"[\s;]+$")
+_QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|`[^`]*`|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def migrations() -> list[tuple[int, str, str]]:
+    """(version, name, text) of each, in order. They ship inside the package."""
+    found = []
+    for item in resources.files("guard.trace").joinpath("ddl").iterdir():
+        match = re.fullmatch(r"(\d{4})_\w+\.sql", item.name)
+        if match:
+            found.append((int(match[1]), item.name, item.read_text(encoding="utf-8")))
+    return sorted(found)
+
+
+def statements(text: str) -> list[str]:
+    bare = re.sub(r"(?m)^\s*--.*$", "", text)
+    return [part.strip() for part in re.split(r";\s*(?:\n|$)", bare) if part.strip()]
+
+
+class ClickHouseStore:
+    """``read_only`` gives a handle that can only ask, within limits. Raises Unavailable when nothing answers."""
+
+    def __init__(self, target: Target, *, read_only: bool = False) -> None:
+        self.target = target
+        self._lock = threading.Lock()
+        self._read_only = read_only
+        try:
+            self._client = _connect(target)
+            if not read_only:
+                self._client.command(f"CREATE DATABASE IF NOT EXISTS {target.database}")
+            self._client.database = target.database
+            if target.embedded:
+                self._client.command(f"USE {target.database}")
+                if read_only:
+                    for name, value in _limits(QUERY_ROWS).items():
+                        self._client.set_client_setting(name, value)
+        except Exception as error:
+            raise _away(error, target) from error
+
+    def migrate(self) -> list[str]:
+        applied = []
+        try:
+            self._client.command(
+                "CREATE TABLE IF NOT EXISTS schema_migrations (version UInt32, name String, checksum String, "
+                "applied_at DateTime DEFAULT now()) ENGINE = MergeTree ORDER BY version"
+            )
+            known = {row[0]: row[1] for row in self._client.query(_KNOWN).result_rows}
+            for version, name, text in migrations():
+                checksum = hashlib.sha256(text.encode()).hexdigest()
+                if version in known:
+                    if known[version] != checksum:
+                        log.warning("the store's %s was applied from another text", name)
+                    continue
+                for statement in statements(text):
+                    self._client.command(statement)
+                self._client.command(
+                    "INSERT INTO schema_migrations (version, name, checksum) "
+                    f"VALUES ({version}, '{name}', '{checksum}')",
+                    settings={"async_insert": 0},
+                )
+                applied.append(name)
+        except Exception as error:
+            raise _away(error, self.target) from error
+        return applied
+
+    def insert(self, table: str, rows: Sequence[Row], token: str) -> None:
+        if table not in TABLES:
+            raise ValueError(f"there is no table {table!r}")
+        if not rows:
+            return
+        try:
+            self._client.raw_insert(
+                table,
+                insert_block=b"".join(row.line for row in rows),
+                fmt="JSONEachRow",
+                settings=_INSERT | {"insert_deduplication_token": token},
+            )
+        except DatabaseError as error:
+            code = _code(error)
+            if code in REFUSALS:
+                raise Refused(f"code {code}", code) from error
+            raise _away(error, self.target) from error
+        except Exception as error:
+            raise _away(error, self.target) from error
+
+    def present(self, table: str, segment: str, start: int, end: int) -> set[tuple[int, int]]:
+        if table not in TABLES:
+            raise ValueError(f"there is no table {table!r}")
+        try:
+            found = self._client.query(
+                f"SELECT spool_offset, spool_row FROM {table} WHERE spool_segment = {{segment:String}} "
+                "AND spool_offset >= {start:UInt64} AND spool_offset < {end:UInt64}",
+                parameters={"segment": segment, "start": start, "end": end},
+            )
+        except Exception as error:
+            raise _away(error, self.target) from error
+        return {(int(row[0]), int(row[1])) for row in found.result_rows}
+
+    def query(
+        self, sql: str, params: Mapping[str, Any] | None = None, *, limit: int = QUERY_ROWS
+    ) -> list[dict[str, Any]]:
+        limit = max(1, min(limit, QUERY_ROWS))
+        if re.search(r"\boutfile\b", _QUOTED.sub(" ", sql), re.IGNORECASE):
+            raise QueryError("a query of the evidence cannot write files")
+        settings = None if self.target.embedded else _limits(limit)
+        try:
+            # the embedded engine answers nothing to a second query while one is open on the same handle
+            with self._lock:
+                result = self._client.query(_TRAILING.sub("", sql), parameters=dict(params or {}), settings=settings)
+        except DatabaseError as error:
+            code = _code(error)
+            if code == 396:
+                raise QueryError(f"the answer has more than {limit} rows: add a LIMIT", code) from error
+            if code in _AWAY and code not in (160, 164):
+                raise _away(error, self.target) from error
+            raise QueryError(_brief(error), code) from error
+        except ProgrammingError as error:
+            raise QueryError(_brief(error)) from error
+        except Exception as error:
+            raise _away(error, self.target) from error
+        rows = result.result_rows
+        if len(rows) > limit:
+            raise QueryError(f"the answer has more than {limit} rows: add a LIMIT", 396)
+        names = result.column_names
+        return [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class ServerReader(SqlReader):
+    """A reader of a server. ``spool`` is where its writer listens, for ``flush``."""
+
+    def __init__(self, target: Target, spool: Path) -> None:
+        self._store = ClickHouseStore(target, read_only=True)
+        self._spool = spool
+
+    def query(
+        self, sql: str, params: Mapping[str, Any] | None = None, *, limit: int = QUERY_ROWS
+    ) -> list[dict[str, Any]]:
+        return self._store.query(sql, params, limit=limit)
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        return ask_flush(self._spool, timeout)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+_KNOWN: Final = "SELECT version, checksum FROM schema_migrations"
+
+
+def _limits(rows: int) -> dict[str, Any]:
+    return {
+        "max_execution_time": QUERY_SECONDS,
+        "max_result_rows": rows,
+        "max_result_bytes": 64 * 1024 * 1024,
+        "result_overflow_mode": "throw",
+        "readonly": 1,
+    }
+
+
+def _connect(target: Target) -> Any:
+    if target.embedded:
+        return clickhouse_connect.get_client(
+            interface="chdb", path=target.path, chdb_options={"max_server_memory_usage": str(MEMORY_BYTES)}
+        )
+    return clickhouse_connect.get_client(
+        interface=target.scheme,
+        host=target.host,
+        port=target.port,
+        username=target.user or None,
+        password=target.password,
+        database="default",
+        autogenerate_session_id=False,
+        connect_timeout=5,
+        send_receive_timeout=60,
+        query_retries=0,
+    )
+
+
+def _code(error: BaseException) -> int | None:
+    code = getattr(error, "code", None)
+    if isinstance(code, int):
+        return code
+    match = re.search(r"\bcode:? (\d+)", str(error), re.IGNORECASE)
+    return int(match[1]) if match else None
+
+
+def _away(error: BaseException, target: Target) -> StoreError:
+    """Only the number and the kind: the engine's own words may quote the rows."""
+    if isinstance(error, StoreError):
+        return error
+    code = _code(error) if isinstance(error, ClickHouseError) else None
+    what = f"error {code} {_name(error)}".rstrip() if code else type(error).__name__
+    return Unavailable(f"the trace store {target.shown} is not available ({what})", code)
+
+
+def _name(error: BaseException) -> str:
+    match = re.search(r"\(([A-Z][A-Z_0-9]{3,})\)", str(error))
+    return match[1] if match else ""
+
+
+def _brief(error: BaseException) -> str:
+    text = re.sub(r"\(version [^)]*\)|\(for url [^)]*\)", "", str(error)).strip()
+    text = re.sub(r"(Code: \d+\. DB::Exception: )+", "", text)
+    return text[:500]
+
+
+def _plain(value: Any) -> Any:
+    """What JSON and msgpack can say, the same for every kind of store."""
+    if isinstance(value, str | bool | float | None):
+        return value
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**64 else str(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, datetime.datetime):
+        naive = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
+        return naive.isoformat(timespec="microseconds" if naive.microsecond else "seconds") + "Z"
+    if isinstance(value, decimal.Decimal):
+        return float(value)
+    return str(value)

@@ -1,0 +1,243 @@
+"""The writer's end of the spool: batches in order, a position that survives, segments deleted once they are stored.
+
+A batch is a stretch of one segment. Before it is sent, its end is written down in the worker's ``progress.json``; after
+it is stored, its end becomes the position. Whoever starts after a crash therefore repeats exactly the batch that may
+have been under way, under the same name, and says so (``again``). When the position itself cannot be read, everything
+in the segments may have been stored already: ``again`` then holds for all of them.
+
+One process at a time drains a spool (guard/trace/writer.py holds the lock).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from guard.trace.frames import HEADER, MAX_PAYLOAD, Damage, Frame, Tail, scan, seed_of
+
+log: Final = logging.getLogger(__name__)
+
+BATCH_RECORDS: Final = 5_000
+BATCH_BYTES: Final = 16 * 1024 * 1024
+PROGRESS_BYTES: Final = 512
+
+
+class Progress(msgspec.Struct):
+    """``offset``: up to here ``segment`` is stored. ``pending``: the end of the batch that is being stored, or 0.
+    ``doubtful``: the position was lost, and what follows may be stored already."""
+
+    segment: str = ""
+    offset: int = 0
+    pending: int = 0
+    doubtful: bool = False
+
+
+class Batch(NamedTuple):
+    """``frames`` point into the bytes that were read; ``last``: the segment is complete and ends here."""
+
+    worker: str
+    segment: str
+    start: int
+    end: int
+    frames: list[Frame]
+    damage: list[Damage]
+    last: bool
+    again: bool
+
+    @property
+    def token(self) -> str:
+        return f"{self.segment}/{self.start}-{self.end}"
+
+
+class Drain:
+    """Reads what workers spooled below ``root``, which may not exist yet."""
+
+    def __init__(self, root: str | Path, *, records: int = BATCH_RECORDS, size: int = BATCH_BYTES) -> None:
+        self.root = Path(root)
+        self.records = records
+        self.size = size
+        self._progress: dict[str, Progress] = {}
+        self._locks: dict[tuple[str, str], int] = {}
+
+    def batches(self) -> Iterator[Batch]:
+        """What can be stored now, each worker's in order. After each batch: ``begin`` it, store it, ``commit`` it."""
+        for worker in self.workers():
+            for segment in self.segments(worker):
+                done = False
+                while not done:
+                    batch = self._next(worker, segment)
+                    if batch is None:
+                        break
+                    if batch.end > batch.start:
+                        yield batch
+                    else:
+                        self.commit(batch)
+                    done = batch.last
+                    if len(batch.frames) < self.records and batch.end - batch.start < self.size // 2 and not done:
+                        break  # few records are left to collect some more
+                if not done:
+                    break  # still being written: nothing of this worker comes after it
+
+    def begin(self, batch: Batch) -> None:
+        progress = self._of(batch.worker)
+        self._save(batch.worker, Progress(batch.segment, batch.start, batch.end, progress.doubtful))
+
+    def commit(self, batch: Batch) -> None:
+        progress = self._of(batch.worker)
+        self._save(batch.worker, Progress(batch.segment, batch.end, 0, progress.doubtful))
+        if batch.last:
+            self._remove(batch.worker, batch.segment)
+
+    def tails(self) -> dict[tuple[str, str], int]:
+        """How long every segment is now."""
+        found = {}
+        for worker in self.workers():
+            for segment in self.segments(worker):
+                with contextlib.suppress(FileNotFoundError):
+                    found[worker, segment] = self._path(worker, segment).stat().st_size
+        return found
+
+    def passed(self, tails: dict[tuple[str, str], int]) -> int:
+        """How many of the bytes that ``tails`` named are not stored yet."""
+        left = 0
+        for (worker, segment), size in tails.items():
+            progress = self._of(worker)
+            if self._path(worker, segment).exists():
+                left += size - (progress.offset if progress.segment == segment else 0)
+        return max(0, left)
+
+    def workers(self) -> list[str]:
+        try:
+            return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
+
+    def segments(self, worker: str) -> list[str]:
+        try:
+            names = os.listdir(self.root / worker)
+        except FileNotFoundError:
+            return []
+        return sorted(name[:-4] for name in names if name.endswith(".seg"))
+
+    def close(self) -> None:
+        for fd in self._locks.values():
+            os.close(fd)
+        self._locks.clear()
+
+    def _next(self, worker: str, segment: str) -> Batch | None:
+        """None: nothing new, and more may come."""
+        progress = self._of(worker)
+        start = progress.offset if progress.segment == segment else 0
+        pending = progress.pending if progress.segment == segment else 0
+        try:
+            complete = self._complete(worker, segment)  # asked before the length is, which may grow until then
+            with open(self._path(worker, segment), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                limit = pending - start if pending else self.size
+                data = os.pread(file.fileno(), limit, start)
+                while True:
+                    frames, damage, end = _walk(data, segment, start, self.records if not pending else None)
+                    at_end = start + len(data) >= size
+                    if end > start or at_end or len(data) > MAX_PAYLOAD + HEADER:
+                        break
+                    data = os.pread(file.fileno(), len(data) * 2, start)
+        except FileNotFoundError:
+            return None
+        if pending and pending <= size:
+            # exactly the stretch that was begun, also where its damaged tail was given up on
+            if end < pending:
+                damage.append(Damage(end, pending, "the record is cut short"))
+            end = pending
+        elif complete and at_end and end == start and start < size:
+            damage.append(Damage(start, size, "the record is cut short"))
+            end = size
+        elif not complete and damage and damage[-1].end == end:
+            end = damage.pop().start  # seen while it was being written, perhaps: look again
+            frames = [frame for frame in frames if frame.end <= end]
+        last = complete and end >= size
+        if end == start and not last:
+            return None
+        return Batch(worker, segment, start, end, frames, damage, last, bool(pending) or progress.doubtful)
+
+    def _complete(self, worker: str, segment: str) -> bool:
+        """Whether nobody appends to the segment any more: its lock can be had. Raises FileNotFoundError."""
+        key = (worker, segment)
+        if key in self._locks:
+            return True
+        fd = os.open(self._path(worker, segment), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        self._locks[key] = fd
+        return True
+
+    def _remove(self, worker: str, segment: str) -> None:
+        self._path(worker, segment).unlink(missing_ok=True)
+        fd = self._locks.pop((worker, segment), -1)
+        if fd >= 0:
+            os.close(fd)
+
+    def _path(self, worker: str, segment: str) -> Path:
+        return self.root / worker / f"{segment}.seg"
+
+    def _of(self, worker: str) -> Progress:
+        known = self._progress.get(worker)
+        if known is not None:
+            return known
+        path = self.root / worker / "progress.json"
+        try:
+            progress = _read(path.read_bytes())
+        except FileNotFoundError:
+            progress = Progress()
+        except (OSError, ValueError, msgspec.DecodeError) as error:
+            log.error("the position in the spool of worker %s is lost (%s): looking for every row", worker, error)
+            progress = Progress(doubtful=True)
+        self._progress[worker] = progress
+        return progress
+
+    def _save(self, worker: str, progress: Progress) -> None:
+        """In place, and always the same number of bytes: on a full disk this must still work, or the spool could never
+        be emptied again."""
+        body = msgspec.json.encode(progress)
+        fd = os.open(self.root / worker / "progress.json", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(fd, (b"%08x " % crc32(body) + body).ljust(PROGRESS_BYTES - 1) + b"\n", 0)
+        finally:
+            os.close(fd)
+        self._progress[worker] = progress
+
+
+def _read(data: bytes) -> Progress:
+    if not data:
+        return Progress()
+    checksum, _, body = data.partition(b" ")
+    if len(checksum) != 8 or crc32(body.rstrip()) != int(checksum, 16):
+        raise ValueError("its checksum does not match")
+    return msgspec.json.decode(body, type=Progress)
+
+
+def _walk(data: bytes, segment: str, start: int, records: int | None) -> tuple[list[Frame], list[Damage], int]:
+    frames: list[Frame] = []
+    damage: list[Damage] = []
+    end = start
+    for item in scan(memoryview(data), seed_of(segment), start):
+        if isinstance(item, Tail):
+            break
+        end = item.end
+        if isinstance(item, Damage):
+            damage.append(item)
+            continue
+        frames.append(item)
+        if len(frames) == records:
+            break
+    return frames, damage, end

@@ -1,0 +1,139 @@
+"""Stores without an engine: one that keeps rows in memory, for tests, and one that keeps none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Self
+
+import msgspec
+
+from guard.trace.reader import BODIES
+from guard.trace.record import AttemptRecord, FindingRecord, OutcomeRecord, RequestRecord
+from guard.trace.rows import Row
+from guard.trace.store import QUERY_ROWS, AmbiguousTrace, QueryError, RequestFilter, Unavailable, as_filter
+
+
+class NoStore:
+    """Takes everything and keeps nothing."""
+
+    def migrate(self) -> list[str]:
+        return []
+
+    def insert(self, table: str, rows: Sequence[Row], token: str) -> None:
+        pass
+
+    def present(self, table: str, segment: str, start: int, end: int) -> set[tuple[int, int]]:
+        return set()
+
+    def query(
+        self, sql: str, params: Mapping[str, Any] | None = None, *, limit: int = QUERY_ROWS
+    ) -> list[dict[str, Any]]:
+        raise Unavailable("no trace store is configured")
+
+    def close(self) -> None:
+        pass
+
+
+class MemoryStore:
+    """A store and its reader. It answers every question of a TraceReader but SQL."""
+
+    def __init__(self) -> None:
+        self._tokens: set[tuple[str, str]] = set()
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+
+    def migrate(self) -> list[str]:
+        return []
+
+    def insert(self, table: str, rows: Sequence[Row], token: str) -> None:
+        if (table, token) not in self._tokens:
+            self._tokens.add((table, token))
+            self._rows.setdefault(table, []).extend(msgspec.json.decode(row.line) for row in rows)
+
+    def present(self, table: str, segment: str, start: int, end: int) -> set[tuple[int, int]]:
+        return {
+            (row["spool_offset"], row["spool_row"])
+            for row in self._rows.get(table, ())
+            if row["spool_segment"] == segment and start <= row["spool_offset"] < end
+        }
+
+    def query(
+        self, sql: str, params: Mapping[str, Any] | None = None, *, limit: int = QUERY_ROWS
+    ) -> list[dict[str, Any]]:
+        raise QueryError("the store in memory does not speak SQL")
+
+    def list_requests(
+        self, limit: int = 50, filters: RequestFilter | Mapping[str, Any] | None = None
+    ) -> list[RequestRecord]:
+        wanted = as_filter(filters)
+        found = [row for row in self._rows.get("requests", ()) if self._matches(row, wanted)]
+        found.sort(key=lambda row: (-row["started_at"], row["trace_id"]))
+        bare = dict.fromkeys(BODIES, "")
+        return [msgspec.convert(row | bare, RequestRecord) for row in found[: max(1, limit)]]
+
+    def get_request(self, trace: str) -> RequestRecord | None:
+        rows = self._rows.get("requests", [])
+        trace = trace.strip()
+        found = [row for row in rows if row["trace_id"] == trace.lower()] if trace else []
+        found = found or [row for row in rows if trace and row["request_id"] == trace]
+        if not found and trace:
+            found = [row for row in rows if row["trace_id"].startswith(trace.lower())]
+        ids = sorted({row["trace_id"] for row in found})
+        if not ids:
+            return None
+        if len(ids) > 1:
+            raise AmbiguousTrace(trace, ids)
+        record = msgspec.convert(found[0], RequestRecord)
+        record.attempts = self.attempts(record.trace_id)
+        return record
+
+    def attempts(self, trace_id: str) -> list[AttemptRecord]:
+        attempts = [msgspec.convert(row, AttemptRecord) for row in self._of("attempts", trace_id)]
+        for attempt in attempts:
+            attempt.findings = [
+                f for f in self.findings(trace_id) if (f.choice, f.attempt) == (attempt.choice, attempt.attempt)
+            ]
+        return attempts
+
+    def findings(self, trace_id: str) -> list[FindingRecord]:
+        return [msgspec.convert(row, FindingRecord) for row in self._of("findings", trace_id)]
+
+    def outcomes(self, trace_id: str) -> list[OutcomeRecord]:
+        found = [msgspec.convert(row, OutcomeRecord) for row in self._of("outcomes", trace_id)]
+        return sorted(found, key=lambda outcome: outcome.reported_at)
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def _of(self, table: str, trace_id: str) -> list[dict[str, Any]]:
+        return [row for row in self._rows.get(table, ()) if row["trace_id"] == trace_id]
+
+    def _matches(self, row: dict[str, Any], wanted: RequestFilter) -> bool:
+        for name in ("model", "tenant", "policy", "outcome", "error_code", "retention", "protocol"):
+            if getattr(wanted, name) and row[name] != getattr(wanted, name):
+                return False
+        if wanted.since is not None and row["started_at"] < wanted.since:
+            return False
+        if wanted.until is not None and row["started_at"] >= wanted.until:
+            return False
+        if wanted.recovered is not None and row["recovered"] != wanted.recovered:
+            return False
+        places = {name: value for name in ("engine", "image", "cluster") if (value := getattr(wanted, name))}
+        if places and not any(
+            all(attempt[name] == value for name, value in places.items())
+            for attempt in self._of("attempts", row["trace_id"])
+        ):
+            return False
+        return not wanted.finding or any(
+            fnmatchcase(finding["code"], wanted.finding) or finding["code"].startswith(wanted.finding + ".")
+            for finding in self._of("findings", row["trace_id"])
+        )

@@ -1,0 +1,160 @@
+"""Reading by SQL: the questions of a TraceReader as statements, and rows as records again.
+
+Whatever runs SQL (a server's client, the link to a writer) becomes a reader by giving ``query``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from guard.trace.record import AttemptRecord, FindingRecord, OutcomeRecord, RequestRecord
+from guard.trace.store import QUERY_ROWS, AmbiguousTrace, RequestFilter, as_filter
+
+T = TypeVar("T")
+
+TIMES: Final = frozenset({"started_at", "reported_at", "first_at", "last_at"})
+BODIES: Final = frozenset({"request_body", "output_text"})
+
+
+def columns(record: type[Any], without: frozenset[str] = frozenset()) -> list[str]:
+    """The columns of a record's table: its plain fields."""
+    nested = {"attempts", "findings"}
+    return [name for name in record.__struct_fields__ if name not in nested and name not in without]
+
+
+def select(record: type[Any], without: frozenset[str] = frozenset()) -> str:
+    return ", ".join(
+        f"toUnixTimestamp64Micro({name}) AS {name}_us" if name in TIMES else name for name in columns(record, without)
+    )
+
+
+def to_record(row: Mapping[str, Any], record: type[T]) -> T:
+    plain = {
+        (name[:-3] if name.endswith("_us") else name): (value / 1e6 if name.endswith("_us") else value)
+        for name, value in row.items()
+    }
+    return msgspec.convert(plain, record, strict=False)
+
+
+def like(pattern: str) -> str:
+    """A pattern with ``*`` for LIKE."""
+    return pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_").replace("*", "%")
+
+
+class SqlReader:
+    """Gives everything but ``query``, ``flush`` and ``close``."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def query(
+        self, sql: str, params: Mapping[str, Any] | None = None, *, limit: int = QUERY_ROWS
+    ) -> list[dict[str, Any]]:
+        raise NotImplementedError
+
+    def list_requests(
+        self, limit: int = 50, filters: RequestFilter | Mapping[str, Any] | None = None
+    ) -> list[RequestRecord]:
+        where, params = _conditions(as_filter(filters))
+        limit = max(1, min(limit, QUERY_ROWS))
+        rows = self.query(
+            f"SELECT {select(RequestRecord, BODIES)} FROM requests WHERE {where} "
+            f"ORDER BY started_at DESC, trace_id LIMIT {limit}",
+            params,
+        )
+        return [to_record(row, RequestRecord) for row in rows]
+
+    def get_request(self, trace: str) -> RequestRecord | None:
+        trace = trace.strip()
+        found = self._find("trace_id = {trace:String}", trace.lower())
+        if not found:
+            found = self._find("request_id = {trace:String}", trace)
+        if not found and len(trace) < 32:
+            found = self._find("startsWith(trace_id, {trace:String})", trace.lower())
+        if not found:
+            return None
+        ids = list(dict.fromkeys(row["trace_id"] for row in found))
+        if len(ids) > 1:
+            raise AmbiguousTrace(trace, ids)
+        record = to_record(found[0], RequestRecord)
+        record.attempts = self.attempts(record.trace_id)
+        return record
+
+    def _find(self, where: str, trace: str) -> list[dict[str, Any]]:
+        if not trace:
+            return []
+        return self.query(
+            f"SELECT {select(RequestRecord)} FROM requests WHERE {where} ORDER BY started_at DESC LIMIT 5",
+            {"trace": trace},
+        )
+
+    def attempts(self, trace_id: str) -> list[AttemptRecord]:
+        found = [
+            to_record(row, AttemptRecord)
+            for row in self.query(
+                f"SELECT {select(AttemptRecord)} FROM attempts WHERE trace_id = {{trace:String}} "
+                "ORDER BY spool_segment, spool_offset, spool_row",
+                {"trace": trace_id},
+            )
+        ]
+        findings = self.findings(trace_id)
+        for attempt in found:
+            attempt.findings = [f for f in findings if (f.choice, f.attempt) == (attempt.choice, attempt.attempt)]
+        return found
+
+    def findings(self, trace_id: str) -> list[FindingRecord]:
+        rows = self.query(
+            f"SELECT {select(FindingRecord)} FROM findings WHERE trace_id = {{trace:String}} "
+            "ORDER BY spool_segment, spool_offset, spool_row",
+            {"trace": trace_id},
+        )
+        return [to_record(row, FindingRecord) for row in rows]
+
+    def outcomes(self, trace_id: str) -> list[OutcomeRecord]:
+        rows = self.query(
+            f"SELECT {select(OutcomeRecord)} FROM outcomes WHERE trace_id = {{trace:String}} "
+            "ORDER BY reported_at, spool_segment, spool_offset",
+            {"trace": trace_id},
+        )
+        return [to_record(row, OutcomeRecord) for row in rows]
+
+
+def _conditions(filters: RequestFilter) -> tuple[str, dict[str, Any]]:
+    where: list[str] = []
+    params: dict[str, Any] = {}
+    for name in ("model", "tenant", "policy", "outcome", "error_code", "retention", "protocol"):
+        value = getattr(filters, name)
+        if value:
+            where.append(f"{name} = {{{name}:String}}")
+            params[name] = value
+    for name, operator in (("since", ">="), ("until", "<")):
+        value = getattr(filters, name)
+        if value is not None:
+            where.append(f"started_at {operator} fromUnixTimestamp64Micro({{{name}:Int64}}, 'UTC')")
+            params[name] = round(value * 1e6)
+    if filters.recovered is not None:
+        where.append(f"recovered = {str(filters.recovered).lower()}")
+    places: Sequence[str] = [name for name in ("engine", "image", "cluster") if getattr(filters, name)]
+    if places:
+        inner = " AND ".join(f"{name} = {{{name}:String}}" for name in places)
+        where.append(f"trace_id IN (SELECT trace_id FROM attempts WHERE {inner})")
+        params |= {name: getattr(filters, name) for name in places}
+    if filters.finding:
+        where.append(
+            "trace_id IN (SELECT trace_id FROM findings "
+            "WHERE startsWith(code, concat({finding:String}, '.')) OR code LIKE {like:String})"
+        )
+        params |= {"finding": filters.finding, "like": like(filters.finding)}
+    return " AND ".join(where) or "1", params

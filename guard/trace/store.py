@@ -1,0 +1,235 @@
+"""What a trace store can do, and what a reader of it may ask.
+
+Two contracts: a ``Store`` takes rows (the writer process holds one), a ``TraceReader`` answers (the CLI, the replay).
+``open_store`` gives a reader for a DSN; where the evidence lies is its business alone:
+
+- ``chdb:///path``: the embedded store. One process at a time can have it open, so the reader asks the writer that has
+  it, or starts one for as long as it reads (guard/trace/link.py).
+- ``http[s]://user:password@host:8123/database``, ``clickhouse://...``: a ClickHouse server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import msgspec
+from msgspec import Struct
+
+from guard.trace.record import AttemptRecord, FindingRecord, OutcomeRecord, RequestRecord
+from guard.trace.rows import Row
+
+QUERY_ROWS: Final = 10_000
+"""The most rows a query may answer with, unless the caller says otherwise."""
+
+
+class StoreError(Exception):
+    """``code`` is ClickHouse's error number, or None."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+class Refused(StoreError):
+    """The store is there and will not take these rows as they are: sending them again is of no use."""
+
+
+class Unavailable(StoreError):
+    """The store is away, full or busy: the same rows may be taken later."""
+
+
+class QueryError(StoreError):
+    """The reader's own mistake, or a limit that its query passed."""
+
+
+class AmbiguousTrace(StoreError):
+    """``candidates``: trace ids that begin with what was asked for."""
+
+    def __init__(self, asked: str, candidates: Sequence[str]) -> None:
+        super().__init__(f"{asked!r} is the beginning of several trace ids: {', '.join(candidates)}")
+        self.candidates = tuple(candidates)
+
+
+class RequestFilter(Struct, frozen=True, forbid_unknown_fields=True):
+    """Empty means any. ``since`` and ``until`` are Unix seconds; ``finding`` is a code (``json.invalid``), a family
+    (``json``) or a pattern (``json.*``); ``engine``, ``image``, ``cluster`` and ``finding`` hold when any attempt of
+    the request has them."""
+
+    since: float | None = None
+    until: float | None = None
+    model: str = ""
+    tenant: str = ""
+    policy: str = ""
+    outcome: str = ""
+    error_code: str = ""
+    retention: str = ""
+    protocol: str = ""
+    recovered: bool | None = None
+    engine: str = ""
+    image: str = ""
+    cluster: str = ""
+    finding: str = ""
+
+
+class Store(Protocol):
+    def migrate(self) -> list[str]:
+        """Bring the tables to this version's form. Returns the names of the migrations that were applied."""
+        ...
+
+    def insert(self, table: str, rows: Sequence[Row], token: str) -> None:
+        """All or none of the rows. The same token twice is stored once. Raises Refused or Unavailable."""
+        ...
+
+    def present(self, table: str, segment: str, start: int, end: int) -> set[tuple[int, int]]:
+        """The (offset, number) of the rows that are stored of a stretch of a segment. Raises Unavailable."""
+        ...
+
+    def query(
+        self, sql: str, params: Mapping[str, Any] | None = None, *, limit: int = QUERY_ROWS
+    ) -> list[dict[str, Any]]:
+        """Read only. Raises QueryError or Unavailable."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class TraceReader(Protocol):
+    """Synchronous. Every method raises StoreError."""
+
+    def list_requests(
+        self, limit: int = 50, filters: RequestFilter | Mapping[str, Any] | None = None
+    ) -> list[RequestRecord]:
+        """The newest first; without bodies, outputs and attempts."""
+        ...
+
+    def get_request(self, trace: str) -> RequestRecord | None:
+        """By trace id, the beginning of one, or a request id; with its attempts and their findings. Raises
+        AmbiguousTrace."""
+        ...
+
+    def attempts(self, trace_id: str) -> list[AttemptRecord]: ...
+
+    def findings(self, trace_id: str) -> list[FindingRecord]: ...
+
+    def outcomes(self, trace_id: str) -> list[OutcomeRecord]:
+        """In the order of the reports: the last of a call holds."""
+        ...
+
+    def query(
+        self, sql: str, params: Mapping[str, Any] | None = None, *, limit: int = QUERY_ROWS
+    ) -> list[dict[str, Any]]:
+        """SQL with ``{name:Type}`` parameters. Read only; more than ``limit`` rows are an error, not a cut."""
+        ...
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Have the live writer store what is spooled now. False: something is left, or no writer is there."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> TraceReader: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
+def as_filter(filters: RequestFilter | Mapping[str, Any] | None) -> RequestFilter:
+    """Raises QueryError. None as a value is as good as absent."""
+    if isinstance(filters, RequestFilter):
+        return filters
+    given = {name: value for name, value in (filters or {}).items() if value is not None}
+    try:
+        return msgspec.convert(given, RequestFilter)
+    except msgspec.ValidationError as error:
+        raise QueryError(f"the filter is not understood: {error}") from error
+
+
+class Target(Struct, frozen=True):
+    """A DSN, taken apart. ``path`` for the embedded store; the others for a server."""
+
+    embedded: bool
+    path: str = ""
+    scheme: str = "http"
+    host: str = ""
+    port: int = 0
+    user: str = ""
+    password: str = ""
+    database: str = "outguard"
+
+    @property
+    def shown(self) -> str:
+        """For people and logs: without the password."""
+        if self.embedded:
+            return f"chdb://{self.path}"
+        who = f"{self.user}@" if self.user else ""
+        return f"{self.scheme}://{who}{self.host}:{self.port}/{self.database}"
+
+
+def parse_dsn(dsn: str) -> Target:
+    """Raises ValueError, whose message never holds the password."""
+    parts = urlsplit(dsn)
+    if parts.scheme == "chdb":
+        path = unquote(parts.netloc + parts.path)
+        if not path or parts.netloc:
+            raise ValueError("an embedded store is chdb:// and an absolute path: chdb:///var/lib/outguard/store")
+        return Target(embedded=True, path=str(Path(path).resolve()))
+    if parts.scheme not in ("http", "https", "clickhouse"):
+        raise ValueError(
+            "a trace store is chdb:///path, http[s]://host:port/database or clickhouse://host:port/database"
+        )
+    database = unquote(parts.path.strip("/")) or "outguard"
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", database):
+        raise ValueError("the database of a trace store is a plain name")
+    try:
+        port = parts.port
+    except ValueError:
+        raise ValueError("the port of a trace store is no number") from None
+    if not parts.hostname:
+        raise ValueError("a trace store needs a host")
+    scheme = "https" if parts.scheme == "https" else "http"
+    return Target(
+        embedded=False,
+        scheme=scheme,
+        host=parts.hostname,
+        port=port or (8443 if scheme == "https" else 8123),
+        user=unquote(parts.username or ""),
+        password=unquote(parts.password or ""),
+        database=database,
+    )
+
+
+def default_spool(dsn: str) -> Path:
+    """Where the spool of a store lies when the configuration names no place: beside the embedded store, else in the
+    user's state directory, one for each server and database."""
+    if dsn.startswith("chdb:"):
+        return Path(parse_dsn(dsn).path) / "outguard-spool"
+    base = Path.home() / ".local" / "state" / "outguard"
+    if dsn in ("", "none"):
+        return base / "spool-none"
+    target = parse_dsn(dsn)
+    return base / f"spool-{target.host}-{target.port}-{target.database}"
+
+
+def redact(dsn: str) -> str:
+    parts = urlsplit(dsn)
+    if parts.password is None:
+        return dsn
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+
+
+def open_store(dsn: str, spool: str | Path = "") -> TraceReader:
+    """A reader. ``spool`` is where the workers spool to, when that is not the default place. Raises ValueError on a DSN
+    that is none, Unavailable when nothing is there to be read."""
+    target = parse_dsn(dsn)
+    if target.embedded:
+        from guard.trace.link import EmbeddedReader
+
+        return EmbeddedReader(target.path, Path(spool) if spool else default_spool(dsn))
+    from guard.trace.clickhouse import ServerReader  # only here: it takes a third of a second
+
+    return ServerReader(target, Path(spool) if spool else default_spool(dsn))

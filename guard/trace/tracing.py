@@ -1,0 +1,200 @@
+"""The one object that the pipeline holds: a sink that keeps a record's evidence and never makes a request wait.
+
+``write`` reduces the record to what may be kept, appends it to this worker's spool and counts it for the metrics page.
+Everything else (the store, spans and metrics over OTLP) is done by the writer process, which reads the spool; this
+object starts it, starts it again when it dies, and ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import sys
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import Final
+
+from guard.request import Retention
+from guard.trace.metrics import Metrics
+from guard.trace.record import OutcomeRecord, RequestRecord
+from guard.trace.retention import RetentionRules, reduce, reduce_outcome, strictest
+from guard.trace.spool import Spool
+from guard.trace.store import default_spool, parse_dsn
+
+log: Final = logging.getLogger(__name__)
+
+REMEMBERED: Final = 20_000
+"""Traces whose retention is known for outcomes that are reported later; of an older one no detail is kept."""
+
+RESTART_SECONDS: Final = (0.2, 10.0)
+"""The first and the longest wait before a writer that died is started again."""
+
+STEADY_SECONDS: Final = 30.0
+"""A writer that lived so long died of something else than the one before it."""
+
+STOP_SECONDS: Final = 12.0
+
+
+class Tracing:
+    """``store`` is a DSN or ``none``; ``spool`` a directory (the default place of the store when empty). With neither a
+    store nor an OTLP endpoint nothing is spooled, and only the metrics page is fed.
+
+    ``hash_key`` keys the fingerprints; without one a key is made and kept in the spool's directory, so that
+    fingerprints compare within this machine only. Several workers share a spool: each has a ``worker`` name of its own
+    and one of them runs the ``writer``. Raises ValueError on a DSN that is none, OSError when the spool's directory
+    cannot be written.
+    """
+
+    def __init__(
+        self,
+        store: str = "none",
+        spool: str | Path = "",
+        *,
+        retention: RetentionRules | None = None,
+        hash_key: bytes = b"",
+        spool_max_bytes: int = 1_000_000_000,
+        otlp_endpoint: str = "",
+        service_name: str = "outguard",
+        worker: str = "0",
+        writer: bool = True,
+    ) -> None:
+        if store != "none":
+            parse_dsn(store)
+        self.retention = retention or RetentionRules()
+        self.metrics = Metrics()
+        self._store = store
+        self._otlp_endpoint = otlp_endpoint
+        self._service_name = service_name
+        self._runs_writer = writer
+        self._spool: Spool | None = None
+        self._directory = (Path(spool) if spool else default_spool(store)).resolve()
+        if store != "none" or otlp_endpoint:
+            self._spool = Spool(self._directory, worker, max_bytes=spool_max_bytes)
+        self._key = hash_key or (_kept_key(self._directory) if self._spool is not None else secrets.token_bytes(32))
+        self._retained: OrderedDict[str, Retention] = OrderedDict()
+        self._supervisor: asyncio.Task[None] | None = None
+        self._process: asyncio.subprocess.Process | None = None
+
+    # --- the request's way: no waiting, no exceptions ----------------------------------------------------------------
+
+    def write(self, record: RequestRecord) -> None:
+        try:
+            kept = strictest(record.retention, self.retention.most, self.retention.tenants.get(record.tenant, "full"))
+            self._remember(record.trace_id, kept)
+            reduced = reduce(record, kept, self._key)
+        except Exception:
+            log.exception("a trace record could not be reduced to its retention, so it is not kept")
+            self.metrics.dropped("retention")
+            return
+        if self._spool is not None:
+            self._spool.write(reduced)
+        try:
+            self.metrics.observe(reduced)
+        except Exception:
+            log.exception("a record could not be counted")
+
+    def write_outcome(self, record: OutcomeRecord) -> None:
+        """Of a trace whose retention this worker does not know (any more), only the verdict is kept."""
+        self.metrics.outcome(record.ok)
+        if self._spool is not None:
+            self._spool.write_outcome(reduce_outcome(record, self._retained.get(record.trace_id, "none")))
+
+    def metrics_page(self) -> tuple[str, bytes]:
+        """Content type and body."""
+        if self._spool is not None:
+            self._spool.refresh()
+            self.metrics.spool(self._spool.bytes, self._spool.written, self._spool.lost)
+        self.metrics.writer_alive(self._process is not None and self._process.returncode is None)
+        return self.metrics.page()
+
+    def _remember(self, trace_id: str, kept: Retention) -> None:
+        known = self._retained.pop(trace_id, kept)
+        self._retained[trace_id] = strictest(known, kept)
+        if len(self._retained) > REMEMBERED:
+            self._retained.popitem(last=False)
+
+    # --- the writer process ------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the writer. Returns at once: records are safe in the spool whether or not it comes up."""
+        if self._spool is not None and self._runs_writer and self._supervisor is None:
+            self._supervisor = asyncio.create_task(self._supervise(), name="trace writer")
+
+    async def aclose(self) -> None:
+        """End the writer, which stores what is left as long as the store takes it; the rest stays on disk."""
+        if self._spool is not None:
+            self._spool.close()
+        if self._supervisor is None:
+            return
+        supervisor, self._supervisor = self._supervisor, None
+        process = self._process
+        if process is None or process.returncode is not None:
+            supervisor.cancel()
+        else:
+            _hang_up(process)
+        done, _ = await asyncio.wait([supervisor], timeout=STOP_SECONDS)
+        if not done:
+            log.warning("the trace writer did not end within %g s", STOP_SECONDS)
+            supervisor.cancel()
+            if process is not None and process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        await asyncio.gather(supervisor, return_exceptions=True)
+
+    async def _supervise(self) -> None:
+        pause, longest = RESTART_SECONDS
+        while True:
+            began = time.monotonic()
+            try:
+                self._process = await self._spawn()
+            except OSError as error:
+                log.error("the trace writer cannot be started: %s", error)
+            else:
+                code = await self._process.wait()
+                if self._supervisor is None:  # ended by aclose
+                    return
+                log.warning("the trace writer ended (exit code %d) and is started again; records are spooled", code)
+                self.metrics.writer_restarted()
+            if time.monotonic() - began > STEADY_SECONDS:
+                pause = RESTART_SECONDS[0]
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, longest)
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        """A pipe is its standard input: it ends when this process does, however that ends. The DSN goes through the
+        environment, since a command line can be read by everyone on the machine."""
+        command = [sys.executable, "-m", "guard.trace.writer", "--spool", str(self._directory)]
+        if self._otlp_endpoint:
+            command += ["--otlp", self._otlp_endpoint, "--service", self._service_name]
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            env={**os.environ, "OUTGUARD_STORE": self._store},
+            start_new_session=True,  # a Ctrl-C in the terminal is for the sidecar, which then ends its writer in order
+        )
+
+
+def _hang_up(process: asyncio.subprocess.Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def _kept_key(directory: Path) -> bytes:
+    """The key of this spool; several workers may start at once, and all must have the same."""
+    path = directory / "hash.key"
+    fresh = directory / f"hash.key.{secrets.token_hex(4)}"
+    if not path.exists():
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(fd, secrets.token_bytes(32))
+        finally:
+            os.close(fd)
+        with contextlib.suppress(FileExistsError):
+            os.link(fresh, path)
+        fresh.unlink()
+    return path.read_bytes()

@@ -1,0 +1,358 @@
+"""The writer: a process of its own that brings the spool into the store, and answers for it.
+
+    python -m guard.trace.writer --store chdb:///var/lib/outguard/store --spool /var/lib/outguard/spool
+
+Workers never load the store's engine: it takes 260 MB and threads, and would hang in a forked child. One writer serves
+a store and a spool, held by a lock in each directory; a second one ends with exit code 75. It ends when its standard
+input ends (its parent has gone) or on SIGTERM, after storing what is left, unless the store is away: that stays on disk
+for the next start. While the store is away it tries again as long as it lives, waiting up to five seconds between.
+
+The password of a server's DSN does not belong on a command line: the DSN may come in the variable OUTGUARD_STORE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import gc
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import tenacity
+
+from guard.trace.delivery import Delivery
+from guard.trace.drain import Batch, Drain
+from guard.trace.link import EXIT_LOCKED, LOCK, MAX_QUESTION, SOCKET, address, ask, connect, encode, receive
+from guard.trace.store import QueryError, Store, StoreError, Target, Unavailable, parse_dsn
+
+log: Final = logging.getLogger("outguard.writer")
+
+LINGER: Final = 1.0
+"""Seconds between looks at the spool. Few large batches are cheaper; a reader that cannot wait asks for a flush."""
+
+STOP_SECONDS: Final = 10.0
+"""How long it goes on storing after it was told to end."""
+
+
+class Writer:
+    """``target`` None: there is no store, and the spool is only emptied (for telemetry)."""
+
+    def __init__(self, target: Target | None, spool: Path | None, *, yielding: bool = False) -> None:
+        self._target = target
+        self._yielding = yielding
+        self._drain = Drain(spool) if spool is not None else None
+        self._aside = (spool or Path()) / "aside"
+        self._store: Store | None = None
+        self._asked: Store | None = None
+        self._asking = threading.Lock()
+        self._opened = threading.Event()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._turn = threading.Condition()
+        self._error = ""
+        self._delivery: Delivery | None = None
+        self._started = time.time()
+        self._until = float("inf")
+
+    def stop(self) -> None:
+        if not self._stop.is_set():
+            self._until = time.monotonic() + STOP_SECONDS
+        self._stop.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Until it is stopped."""
+        try:
+            self._retry(self._open)
+            while True:
+                stopping = self._stop.is_set()
+                idle = self._round()
+                if stopping and (idle or time.monotonic() > self._until):
+                    break
+                if not stopping:
+                    self._wake.wait(LINGER)
+                    self._wake.clear()
+        except tenacity.RetryError:
+            log.warning("ending while the store is away: what is spooled stays for the next start")
+        finally:
+            self._stop.set()
+            with self._turn:
+                self._turn.notify_all()
+            with self._asking:
+                for store in (self._asked, self._store):
+                    if store is not None:
+                        store.close()
+                self._asked = self._store = None
+            if self._drain is not None:
+                self._drain.close()
+
+    def _open(self) -> None:
+        self._store = open_target(self._target)
+        applied = self._store.migrate()
+        if applied:
+            log.info("applied to %s: %s", self._target.shown if self._target else "none", ", ".join(applied))
+        self._delivery = Delivery(self._store, self._aside)
+        self._opened.set()
+
+    def _round(self) -> bool:
+        """Store what is there. True: nothing was."""
+        idle = True
+        if self._drain is None:
+            return True
+        for batch in self._drain.batches():
+            idle = False
+            self._drain.begin(batch)
+            self._deliver(batch)
+            self._drain.commit(batch)
+            with self._turn:
+                self._turn.notify_all()
+            if time.monotonic() > self._until:
+                break
+        return idle
+
+    def _deliver(self, batch: Batch) -> None:
+        delivery = self._delivery
+        assert delivery is not None
+        tries = 0
+
+        def once() -> None:
+            nonlocal tries
+            tries += 1
+            # after a failure nobody knows how far the first try came
+            delivery.deliver(batch if tries == 1 else batch._replace(again=True))
+
+        self._retry(once)
+
+    def _retry(self, function: Callable[[], None]) -> None:
+        """Raises RetryError when it is told to end while the store is away."""
+        tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type((Unavailable, OSError)),
+            wait=tenacity.wait_exponential(multiplier=0.2, max=5.0) + tenacity.wait_random(0, 0.5),
+            stop=lambda state: self._stop.is_set(),
+            sleep=self._pause,
+            before_sleep=self._note,
+        )(function)
+        if self._error:
+            log.info("the store takes rows again")
+            self._error = ""
+
+    def _pause(self, seconds: float) -> None:
+        self._stop.wait(seconds)
+
+    def _note(self, state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        text = error.message if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+        if text != self._error:
+            log.warning("%s; trying again", text)
+        self._error = text
+
+    # --- answering, on threads of their own --------------------------------------------------------------------------
+
+    def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            match message.get("op"):
+                case "query":
+                    return {"ok": True, "rows": self._query(message)}
+                case "flush":
+                    return {"ok": True, "drained": self._flush(float(message.get("timeout", 5.0)))}
+                case "status":
+                    return {"ok": True, "status": self._status()}
+                case "yield":
+                    if self._yielding:
+                        self.stop()
+                    return {"ok": True, "yielding": self._yielding}
+                case other:
+                    raise QueryError(f"there is no operation {other!r}")
+        except QueryError as error:
+            return {"ok": False, "error": "query", "message": error.message, "code": error.code}
+        except StoreError as error:
+            return {"ok": False, "error": "unavailable", "message": error.message, "code": error.code}
+
+    def _query(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        if not self._opened.wait(20.0):
+            raise Unavailable(self._error or "the trace store is still being opened")
+        with self._asking:
+            if self._stop.is_set() or self._target is None:
+                raise Unavailable("the trace store is closed")
+            if self._asked is None:
+                self._asked = open_target(self._target, read_only=True)
+            return self._asked.query(str(message["sql"]), message.get("params") or {}, limit=int(message["limit"]))
+
+    def _flush(self, timeout: float) -> bool:
+        if self._drain is None:
+            return True
+        tails = self._drain.tails()
+        deadline = time.monotonic() + min(timeout, 60.0)
+        while left := self._drain.passed(tails):
+            if self._stop.is_set() or time.monotonic() > deadline:
+                log.debug("%d bytes were left when a flush ran out of time", left)
+                return False
+            self._wake.set()
+            with self._turn:
+                self._turn.wait(0.02)
+        return True
+
+    def _status(self) -> dict[str, Any]:
+        delivery = self._delivery
+        return {
+            "store": self._target.shown if self._target else "none",
+            "open": self._opened.is_set(),
+            "error": self._error,
+            "pid": os.getpid(),
+            "started_at": self._started,
+            "delivered": delivery.delivered if delivery else 0,
+            "refused": delivery.refused if delivery else 0,
+            "damaged": delivery.damaged if delivery else 0,
+            "spooled_bytes": self._drain.passed(self._drain.tails()) if self._drain else 0,
+        }
+
+
+def open_target(target: Target | None, *, read_only: bool = False) -> Store:
+    if target is None:
+        from guard.trace.memory import NoStore
+
+        return NoStore()
+    from guard.trace.clickhouse import ClickHouseStore  # loads the engine, so not before it is needed
+
+    return ClickHouseStore(target, read_only=read_only)
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def listen(writer: Writer, directory: Path) -> socket.socket:
+    """Answer on a socket in the directory, whose lock this process holds."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with contextlib.suppress(FileNotFoundError):
+        (directory / SOCKET).unlink()
+    before = os.umask(0o177)
+    try:
+        with address(directory) as where:
+            listener.bind(where)
+    finally:
+        os.umask(before)
+    listener.listen(16)
+    threading.Thread(target=_accept, args=(writer, listener), daemon=True, name="accept").start()
+    return listener
+
+
+def _accept(writer: Writer, listener: socket.socket) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        threading.Thread(target=_converse, args=(writer, connection), daemon=True, name="reader").start()
+
+
+def _converse(writer: Writer, connection: socket.socket) -> None:
+    with connection:
+        try:
+            while (message := receive(connection, MAX_QUESTION)) is not None:
+                connection.sendall(encode(writer.answer(message)))
+        except (OSError, ValueError) as error:
+            log.debug("a reader went away: %s", error)
+        except Exception:
+            log.exception("a reader's question could not be answered")
+
+
+def hold(directory: Path, *, asking: bool) -> int | None:
+    """Take the directory's lock. ``asking``: a holder that was only started for a reader is asked to make place."""
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fd = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + 2 * STOP_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            pass
+        if not asking or time.monotonic() > deadline or not _asked_to_yield(directory):
+            os.close(fd)
+            return None
+        time.sleep(0.1)
+
+
+def _asked_to_yield(directory: Path) -> bool:
+    connection = connect(directory)
+    if connection is None:
+        return True  # it is going, or has only just come: look at the lock again
+    with connection:
+        try:
+            return bool(ask(connection, {"op": "yield"}, 5.0)["yielding"])
+        except StoreError:
+            return True
+
+
+def settle(path: Path) -> None:
+    """Move to a directory of its own: the engine reads configuration from the working and the home directory, and the
+    client leaves temporary files behind when it is killed."""
+    place = path / "outguard-run"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True, mode=0o700)
+    os.chdir(place)
+    os.environ["HOME"] = str(place)
+    tempfile.tempdir = str(place)
+
+
+def _parent_gone(writer: Writer) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    writer.stop()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m guard.trace.writer", description=__doc__.split("\n")[0])
+    parser.add_argument("--store", default=os.environ.get("OUTGUARD_STORE", "none"), help="DSN, or none")
+    parser.add_argument("--spool", default="", help="directory of the workers' segments")
+    parser.add_argument("--yielding", action="store_true", help="make place for a writer without this flag")
+    options = parser.parse_args(argv)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        target = None if options.store == "none" else parse_dsn(options.store)
+    except ValueError as error:
+        log.error("%s", error)
+        return 2
+    spool = Path(options.spool).resolve() if options.spool else None
+    home = Path(target.path) if target is not None and target.embedded else spool
+    if home is None:
+        log.error("a spool is needed, or an embedded store to answer for")
+        return 2
+    locks = []
+    for directory in dict.fromkeys(place for place in (home, spool) if place is not None):
+        lock = hold(directory, asking=not options.yielding)
+        if lock is None:
+            log.warning("another process has %s", directory)
+            return EXIT_LOCKED
+        locks.append(lock)
+    if target is not None and target.embedded:
+        settle(home)
+    writer = Writer(target, spool, yielding=options.yielding)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: writer.stop())
+    threading.Thread(target=_parent_gone, args=(writer,), daemon=True, name="parent").start()
+    gc.set_threshold(100_000, 50, 50)  # records come by the ten thousand, and have no cycles
+    listener = listen(writer, home)
+    try:
+        writer.run()
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            (home / SOCKET).unlink()
+        listener.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
