@@ -32,7 +32,7 @@ from guard.request import GenerationRequest, RequestError
 from guard.server.grpc_error import failed_status, internal_status, request_error_status
 from guard.server.grpc_events import Encoder, stream_events
 from guard.server.grpc_health import HealthServicer
-from guard.server.grpc_request import field_path, generation_request, headers
+from guard.server.grpc_request import generation_request, headers, own_error
 from guard.service import CheckSession, Outcome, Service
 from guard.v1 import guard_pb2 as pb
 
@@ -121,7 +121,7 @@ class GuardServicer:
                 for response in encoder.encode(batch):
                     await context.write(response)
         except RequestError as error:
-            problem = request_error_status(RequestError(error.message, field_path(error.param), error.code))
+            problem = request_error_status(own_error(error))
         except Exception:
             if context.done():
                 return  # the caller went away while we wrote
@@ -144,7 +144,7 @@ class GuardServicer:
             self._authenticate(context)
             await self._check(messages, context)
         except RequestError as error:
-            problem = request_error_status(RequestError(error.message, field_path(error.param), error.code))
+            problem = request_error_status(own_error(error))
         except Exception:
             if context.done():
                 return

@@ -13,6 +13,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
+from msgspec import structs
+
+from guard.constraint import spec
 from guard.constraint.spec import Constraint
 from guard.normalise import chat_request, completion_request
 from guard.request import GenerationRequest, PolicyOverrides, RequestError, Retention
@@ -37,10 +40,10 @@ _MODES: Final = {
     pb.ToolChoice.MODE_AUTO: "auto",
     pb.ToolChoice.MODE_REQUIRED: "required",
 }
-_SYNTAXES: Final = {
-    pb.Grammar.SYNTAX_EBNF: "ebnf",
-    pb.Grammar.SYNTAX_GBNF: "gbnf",
-    pb.Grammar.SYNTAX_LARK: "lark",
+_GRAMMARS: Final = {
+    pb.Grammar.SYNTAX_EBNF: spec.ebnf,
+    pb.Grammar.SYNTAX_GBNF: spec.gbnf,
+    pb.Grammar.SYNTAX_LARK: spec.lark,
 }
 _NUMBERS: Final = ("max_tokens", "temperature", "top_p", "seed", "frequency_penalty", "presence_penalty", "n")
 _PATHS: Final = tuple(
@@ -49,7 +52,7 @@ _PATHS: Final = tuple(
         (r"^messages(\[\d+\])\.content(\[\d+\])", r"chat.messages\1.parts.parts\2.raw"),
         (r"^messages(\[\d+\])\.tool_calls(\[\d+\])\.function\b", r"chat.messages\1.tool_calls\2"),
         (r"^messages\b", "chat.messages"),
-        (r"^tools(\[\d+\])\.function\.parameters.*", r"tools\1.parameters_json"),
+        (r"^tools(\[\d+\])\.function\.parameters\b", r"tools\1.parameters_json"),
         (r"^tools(\[\d+\])\.function\b", r"tools\1"),
         (r"^tool_choice\..*", "tool_choice"),
         (r"^prompt(?=\[)", "token_ids.ids"),
@@ -102,14 +105,20 @@ def generation_request(
         request = read({**extra, **body}, request_id=_id(message.request_id) or request_id, protocol="grpc", now=now)
     except RequestError as error:
         root = re.split(r"[.\[]", error.param, maxsplit=1)[0]
-        path = f"engine_fields.{error.param}" if root in extra else field_path(error.param)
-        raise RequestError(error.message, path, error.code) from error
+        if root in extra:
+            raise _at(f"engine_fields.{error.param}", error) from error
+        if error.param == "prompt":
+            raise _at("text" if kind == "text" else "token_ids.ids", error) from error
+        raise own_error(error) from error
     for name in extra:
         if name not in request.extra:
             _refuse("is understood by the guard: it has a field of its own in the request", f"engine_fields.{name}")
 
     if message.HasField("constraint"):
-        request.constraint = _constraint(message.constraint)
+        try:
+            request.constraint = _constraint(message.constraint)
+        except RequestError as error:
+            raise _at(error.param, error) from error
     if check:
         request.protocol = "check"
         if not message.model:
@@ -132,6 +141,16 @@ def field_path(param: str) -> str:
         if hits:
             return path
     return param
+
+
+def own_error(error: RequestError) -> RequestError:
+    """The same mistake with the message's own path."""
+    return _at(field_path(error.param), error)
+
+
+def _at(path: str, error: RequestError) -> RequestError:
+    """Some messages begin with the path, which is said once, in front."""
+    return RequestError(error.message.removeprefix(f"{error.param}: "), path, error.code)
 
 
 # --- the parts -------------------------------------------------------------------------------------------------------
@@ -239,7 +258,7 @@ def _tool(tool: pb.Tool, path: str) -> dict[str, Any]:
     if tool.description:
         function["description"] = tool.description
     if tool.parameters_json:
-        function["parameters"] = _json(tool.parameters_json, f"{path}.parameters_json", "a JSON schema", boolean=True)
+        function["parameters"] = _schema(tool.parameters_json, f"{path}.parameters_json")
     if tool.HasField("strict"):
         function["strict"] = tool.strict
     return {"type": "function", "function": function}
@@ -265,32 +284,27 @@ def _tool_choice(choice: pb.ToolChoice) -> Any:
 
 def _constraint(constraint: pb.Constraint) -> Constraint:
     kind = constraint.WhichOneof("kind")
-    value: Any = None
-    syntax = ""
     path = f"constraint.{kind}"
     match kind:
         case "json_schema":
-            value = _json(constraint.json_schema, path, "a JSON schema", boolean=True)
+            found = spec.schema((path, constraint.json_schema))
         case "structural_tag":
-            value = _json(constraint.structural_tag, path, "a structural tag")
+            found = spec.structural_tag((path, constraint.structural_tag))
         case "json_object":
-            pass
+            found = Constraint("json_object", param=path)
         case "regex":
-            value = constraint.regex
+            found = spec.regex((path, constraint.regex))
         case "choice":
-            value = tuple(constraint.choice.values)
-            path = f"{path}.values"
+            found = spec.choice((f"{path}.values", list(constraint.choice.values)))
         case "grammar":
-            value, path = constraint.grammar.text, f"{path}.text"
-            syntax = _SYNTAXES.get(constraint.grammar.syntax, "")
-            if not syntax:
-                _refuse("must be one of EBNF, GBNF and LARK", "constraint.grammar.syntax")
+            read = _GRAMMARS.get(constraint.grammar.syntax)
+            if read is None:
+                _refuse("must be one of EBNF, GBNF and LARK", f"{path}.syntax", "invalid_constraint")
+            found = read((f"{path}.text", constraint.grammar.text))
         case _:
             _refuse("one of its kinds must be set", "constraint", "missing_required_parameter")
-    if value in ("", ()):
-        _refuse("must not be empty", path, "invalid_constraint")
     strict = constraint.strict if constraint.HasField("strict") else True
-    return Constraint(kind, value, syntax=syntax, name=constraint.name, strict=strict)
+    return structs.replace(found, name=constraint.name, strict=strict)
 
 
 def _overrides(message: pb.GenerateRequest) -> PolicyOverrides | None:
@@ -310,16 +324,16 @@ def _overrides(message: pb.GenerateRequest) -> PolicyOverrides | None:
 # --- free-form values ------------------------------------------------------------------------------------------------
 
 
-def _json(text: str, path: str, what: str, *, boolean: bool = False) -> Any:
+def _schema(text: str, path: str) -> Any:
     try:
         value = json.loads(text, parse_constant=_no_number)
     except RecursionError:
-        raise RequestError("is nested too deeply", path, "constraint_too_complex") from None
+        raise RequestError("is nested too deeply to be read", path, "constraint_too_complex") from None
     except ValueError as error:
         raise RequestError(f"is not JSON: {error}", path, "invalid_json") from None
-    if isinstance(value, dict) or (boolean and isinstance(value, bool)):
-        return value
-    return _refuse(f"must be {what}: a JSON object{' or a truth value' if boolean else ''}", path)
+    if not isinstance(value, dict):
+        _refuse("must be a JSON schema, which is an object", path, "invalid_constraint")
+    return value
 
 
 def _no_number(name: str) -> NoReturn:
