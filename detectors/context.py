@@ -1,0 +1,211 @@
+"""How much repetition a context explains.
+
+A judge looks at the unit that repeats and at the text before it, once, and says how long the repetition may become: the
+bar, at which it is condemned, and the hold, from which its repeats are not released any more. A context raises the bar
+and never takes it away. Exact repetition in honest text is short: in the tuning corpus no unit of prose came more than
+four times in a row, no unit of three words of code more than eleven times; only rules, numbers and base64 go on for
+long.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from detectors.asked import Asked
+from detectors.policy import Policy
+
+_WORD: Final = re.compile(r"[^\W\d_]{2,}")
+_PIECE: Final = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]+|_|\s+")
+_SPECIAL: Final = re.compile(r"\s*(?:<[|｜]?/?[A-Za-z_][\w▁ -]{0,30}[|｜]?>|\[/?[A-Z]{2,12}\])\s*")
+_HTML: Final = frozenset("br td tr th li p hr div span ul ol b i em nbsp dd dt row col cell".split())
+_RULE: Final = frozenset("-=_*#~+.^`─━═│┃║┄┅┈┉╌╍—–·•…▬▔▁‾―")
+_BLOCK: Final = frozenset("█▓▒░▄▀■□▪▫●○◆◇▏▎▍▌▋▊▉▇▆▅▃▂★☆⣿⠀")
+_COMMENT: Final = re.compile(r"[\s#/*;%!<>|+:.'\"`~=_-]*")
+_CODE: Final = frozenset("{}[]<>=|\\;$#@_`\"/%&+~^")
+_CODEISH: Final = re.compile(r"\w[.(]\w|\n[ \t]{2,}\S|\w_\w|::|->|\)[,;:]|\(\)|[a-z][A-Z]|,\S*\n[ \t]")
+_VERSE: Final = frozenset(
+    "la na ha he hi ho ja je ji hey yeah oh ooh ah aah no yes bye knock tick tock dum doo da di ba bum boom beep meow "
+    "woof quack moo row go hip hurray rah tra lalala hehe haha hahaha jaja lol wow yo ding dong ring jingle drip click "
+    "clap stomp blah buzz hum mmm hmm shh zzz cluck caw tweet ha-ha ho-ho хa ха хе ла на".split()
+)
+_LAUGH: Final = re.compile(r"(?:[hjkwxlaeiou]{2,4}|[хаехи]{2}|哈|呵|嘻|笑|ㅋ|ㅎ|w|草|5|k)", re.IGNORECASE)
+_OPAQUE: Final = re.compile(r"[A-Za-z0-9+/=_%\\-]+")
+_NUMBER: Final = re.compile(r"[\d\s,.;:|+\-\[\](){}xXeE/*&]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """``bar`` and ``hold`` are lengths of the whole run in characters, first copy included."""
+
+    bar: int
+    hold: int
+    kind: str
+    why: str
+
+
+def tokens(text: str) -> int:
+    """About how many tokens a text is, estimated low: a word is one, a run of punctuation is one."""
+    count = 0
+    for piece in _PIECE.finditer(text):
+        word = piece.group()
+        if word.isspace():
+            count += word != " "
+        elif word[0].isalpha() and not word.isascii():
+            count += max(1, len(word) // 3 if word[0] < "\u2e80" else len(word))
+        else:
+            count += 1
+    return max(count, 1)
+
+
+def turned(unit: str) -> str:
+    """The same cycle, begun where a word begins, so that no word is cut by where the run happened to start."""
+    previous = unit[-1]
+    for i, char in enumerate(unit):
+        if (char.isalnum() or char == "<") and not previous.isalnum():
+            return unit[i:] + unit[:i]
+        previous = char
+    return unit
+
+
+def judge(unit: str, before: str, *, first: bool, near: bool, asked: Asked, policy: Policy) -> Judgement:
+    """``before`` ends where the run starts; ``first`` says that there is nothing but white space before it."""
+    period = len(unit)
+    unit = turned(unit)
+    bar, kind, why = _near(unit, before, policy) if near else _exact(unit, before, first, policy)
+    bar = int(bar * policy.patience)
+    asked_copies = asked.copies(unit, policy)
+    if asked_copies:
+        bar = max(bar, asked_copies * period)
+        why = "asked"
+    if why:
+        hold = max(bar - 56, min(bar, 2 * period))
+    else:
+        hold = min(bar, max(2 * period, 12))
+    return Judgement(bar, hold, kind, why)
+
+
+def _exact(unit: str, before: str, first: bool, policy: Policy) -> tuple[int, str, str]:
+    period = len(unit)
+    if unit.isspace():
+        if "\n" in unit:
+            return period * max(2, -(-policy.newlines // unit.count("\n"))), "newlines", ""
+        return policy.spaces, "spaces", "blank"
+    if period == 1:
+        bar, why = _character(unit, before, first, policy)
+        return bar, "single_token", why
+    line = before[before.rfind("\n") + 1 :]
+    words = _WORD.findall(unit)
+    distinct = len({word.lower() for word in words})
+    if not any(char.isalpha() for char in unit):
+        return _wordless(unit, policy)
+    special = _SPECIAL.fullmatch(unit)
+    if special and not (distinct and words[0].lower() in _HTML):
+        return policy.token_copies * period, "single_token" if unit[-1] in ">]" else "period", ""
+    if _NUMBER.fullmatch(unit):
+        return policy.number_chars, "period", "numbers"
+    spaced = any(char.isspace() for char in unit)
+    if not spaced and period <= 16 and unit.isascii() and (_OPAQUE.fullmatch(unit) or "\\" in unit):
+        return _glued(unit, before, policy)
+    if _looks_like_code(unit):
+        return _structured(unit, line, distinct, policy)
+    if distinct <= 1 and tokens(unit) <= 2:
+        copies = policy.word_copies_in_verse if distinct and words[0].lower() in _VERSE else policy.token_copies
+        return copies * period, "single_token" if tokens(unit) == 1 else "period", "verse" if copies > 20 else ""
+    if all(word.lower() in _VERSE for word in words):
+        return policy.word_copies_in_verse * period, "period", "verse"
+    if distinct == 0 and period < 8:
+        return policy.ornament_chars, "period", "letters"
+    return max(policy.phrase_copies * period, policy.phrase_chars), "period", ""
+
+
+def _looks_like_code(unit: str) -> bool:
+    code = sum(char in _CODE for char in unit)
+    if code and (len(unit) < 32 or code * 32 > len(unit)):
+        return True
+    return _CODEISH.search(unit + unit[:2]) is not None
+
+
+def _character(char: str, before: str, first: bool, policy: Policy) -> tuple[int, str]:
+    line = before[before.rfind("\n") + 1 :]
+    last = before[-1:]
+    margin = bool(line) and _COMMENT.fullmatch(line) is not None
+    if char in _RULE:
+        return policy.rule_chars, "rule"
+    if char in _BLOCK:
+        return policy.opaque_chars, "drawing"
+    if char.isalnum():
+        if char.isdigit():
+            if last and (last.isalnum() or last in "./+\\'\"`-$#([{,_"):
+                return policy.opaque_chars, "number"
+            return 48, "number"
+        if last and (last in "'\"`=+/\\-_({[<|*" or last.isdigit() or (last.isalnum() and last.isascii())):
+            return policy.opaque_chars, "opaque"
+        if margin or (not first and char in "xX" and not line):
+            return policy.opaque_chars, "margin"
+        if char in "kKwWㅋㅎ哈呵嘻笑ха草":
+            return policy.word_copies_in_verse, "laughter"
+        return policy.token_copies, ""
+    if char in ")]}>([{<\"'|\\,;:":
+        return 96, "brackets"
+    if first:
+        return policy.token_copies if char not in "/*;%|" else 160, "" if char not in "/*;%|" else "rule"
+    if margin or (not line and char in "/%;|<>&:$@\\,"):
+        return 160, "margin"
+    return policy.token_copies, ""
+
+
+def _wordless(unit: str, policy: Policy) -> tuple[int, str, str]:
+    if any(char.isdigit() for char in unit):
+        return policy.number_chars, "period", "numbers"
+    if "\n" in unit:
+        return max(policy.row_copies * len(unit), 2 * policy.ornament_chars), "rows", "rows"
+    if all(char in "!?,;:¡¿ " for char in unit):
+        return 48, "period", ""
+    if not unit.isascii() and not any(char in _RULE or char in _BLOCK for char in unit):
+        return policy.token_copies * len(unit), "period", ""
+    return policy.ornament_chars, "period", "ornament"
+
+
+def _glued(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
+    """Letters and digits without a gap: part of something opaque, or one syllable for ever."""
+    last = before[-1:]
+    if "\\" in unit or "%" in unit:
+        return 2 * policy.opaque_chars, "period", "escapes"
+    if not unit.isalpha() or not (unit.islower() or unit.istitle()):
+        return policy.opaque_chars, "period", "opaque"
+    if last and (last.isalnum() or last in "'\"`=+/\\-_({[<|.:"):
+        return policy.opaque_chars, "period", "opaque"
+    if _LAUGH.fullmatch(unit):
+        return policy.word_copies_in_verse * len(unit), "single_token", "laughter"
+    return policy.token_copies * len(unit), "single_token", ""
+
+
+def _structured(unit: str, line: str, distinct: int, policy: Policy) -> tuple[int, str, str]:
+    period = len(unit)
+    kind = "rows" if "\n" in unit else "period"
+    if distinct >= 3 and period >= 24:
+        row = unit.count("|") >= 2 or ("{" in unit and ":" in unit)
+        copies = policy.row_copies if row else policy.code_copies
+        return copies * period, kind, "row" if row else "code"
+    quoted = unit.count('"') == 2 or unit.count("'") == 2
+    if quoted and distinct and "\\" not in unit and period < 80:
+        return max(policy.quoted_copies * period, 120), kind, "strings"
+    if distinct == 2:
+        return max(policy.short_code_copies * period, 240), kind, "code"
+    return max(policy.literal_copies * period, policy.ornament_chars), kind, "literals"
+
+
+def _near(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
+    """The unit is normalised: every number is a 0, every gap one space."""
+    period = len(unit)
+    words = _WORD.findall(unit)
+    distinct = len({word.lower() for word in words})
+    if not words:
+        return policy.near_number_chars, "near_loop", "numbers"
+    if _looks_like_code(unit):
+        return policy.near_row_copies * period, "near_loop", "rows"
+    if distinct < 2 and period < 8:
+        return policy.near_row_copies * period, "near_loop", "short"
+    return max(policy.near_copies * period, 120), "near_loop", ""

@@ -1,0 +1,141 @@
+"""Which period the end of a growing text has, found at a fixed price a step.
+
+The text is taken in steps of a fixed size, so that what is found depends on the text alone and never on how it came.
+A seeker looks for the last few characters in the stretch before them; where they are found, the distance may be a
+period. It becomes a run once two whole copies stand next to each other, and lives as long as the text goes on to repeat
+itself at that distance. Only the window is kept: a little more than two copies of the longest period.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LONGEST: Final = 2_000  # characters; the longest period that is looked for
+KEPT: Final = 2 * LONGEST + 128
+_SLACK: Final = 2_048  # the window is trimmed when it is this much too long, so that trimming costs nothing a step
+
+
+class Window:
+    """The last characters of a text; ``end`` counts all that were ever pushed, ``base`` those that are gone."""
+
+    __slots__ = ("base", "end", "text")
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.base = 0
+        self.end = 0
+
+    def push(self, block: str) -> None:
+        text = self.text + block
+        self.end += len(block)
+        if len(text) > KEPT + _SLACK:
+            self.base += len(text) - KEPT
+            text = text[-KEPT:]
+        self.text = text
+
+    def slice(self, start: int, end: int) -> str:
+        """Characters ``start`` to ``end`` of the stream, as far as they are still here."""
+        base = self.base
+        return self.text[max(start - base, 0) : max(end - base, 0)]
+
+
+class Run:
+    """Text from ``start`` to ``end`` has ``period``. ``bar`` and ``hold`` are its judge's: the end at which it is
+    condemned, and the end from which its repeats are held; zero until it was judged."""
+
+    __slots__ = ("bar", "end", "hold", "kind", "period", "start", "why")
+
+    def __init__(self, period: int, start: int, end: int) -> None:
+        self.period = period
+        self.start = start
+        self.end = end
+        self.bar = 0
+        self.hold = 0
+        self.kind = ""
+        self.why = ""
+
+    @property
+    def copies(self) -> float:
+        return (self.end - self.start) / self.period
+
+
+class Seeker:
+    """Looks for periods from ``low`` to ``high`` characters by the last ``tail`` characters, every ``every`` characters
+    of text. ``run`` is what it follows; ``broken`` is the run that ended with the last step, if one did."""
+
+    __slots__ = ("_due", "_every", "_high", "_low", "_tail", "broken", "run")
+
+    def __init__(self, tail: int, low: int, high: int, every: int) -> None:
+        self._tail = tail
+        self._low = low
+        self._high = high
+        self._every = every
+        self._due = 0
+        self.run: Run | None = None
+        self.broken: Run | None = None
+
+    def step(self, window: Window, size: int) -> Run | None:
+        """``size`` characters were pushed since the last step."""
+        text = window.text
+        n = len(text)
+        run = self.run
+        if run is not None:
+            period = run.period
+            if text[n - size :] == text[n - size - period : n - period]:
+                run.end += size
+                return run
+            run.end += agree(text, n - size, n - size - period, size)
+            self.broken = run
+            self.run = None
+        elif self.broken is not None:
+            self.broken = None
+        self._due -= size
+        if self._due > 0 and self.broken is None:
+            return None
+        self._due = self._every
+        tail = text[-self._tail :]
+        if len(tail) < self._tail:
+            return None
+        high = n - self._low
+        at = text.rfind(tail, max(n - self._tail - self._high, 0), high)
+        if at < 0:
+            return None
+        period = n - self._tail - at
+        # two copies at least, or for long periods as much as makes it worth following
+        need = period if period < 64 else 64
+        if n < period + need or text[n - need :] != text[n - need - period : n - period]:
+            return None
+        matched = reach(text, n, period)
+        self.run = run = Run(period, window.end - matched - period, window.end)
+        return run
+
+
+def agree(text: str, one: int, other: int, most: int) -> int:
+    """How many characters from ``one`` on are equal to those from ``other`` on; at most ``most``."""
+    count = 0
+    while count < most and text[one + count] == text[other + count]:
+        count += 1
+    return count
+
+
+def reach(text: str, n: int, period: int) -> int:
+    """How many characters at the end of ``text[:n]`` equal those one ``period`` before them."""
+    most = n - period
+    count = 0
+    stride = 64
+    while count < most:
+        stride = min(stride, most - count)
+        high = n - count
+        if text[high - stride : high] == text[high - stride - period : high - period]:
+            count += stride
+            stride *= 2
+        elif stride == 1:
+            break
+        else:
+            stride //= 4 if stride >= 4 else 2
+    return count
+
+
+def primitive(unit: str) -> int:
+    """The shortest period of ``unit`` that divides it."""
+    return (unit + unit).find(unit, 1)

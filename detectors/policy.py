@@ -1,0 +1,51 @@
+"""The thresholds of every detector. The numbers were set on the tuning half of tests/corpus and are proved on the other.
+
+Lengths are characters unless a name says otherwise. ``copies`` counts the first occurrence too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What it takes to condemn an answer.
+
+    ``patience`` multiplies every bar of the repetition detector: 2.0 waits twice as long, 0.5 half.
+    """
+
+    # repetition of anything that nothing explains
+    token_copies: int = 14  # one token again and again: a character, a word, a special token
+    phrase_copies: int = 5
+    phrase_chars: int = 56  # and at least this long, so that five copies of "no, " are not enough
+    # repetition that a context explains
+    quoted_copies: int = 20  # the same string as a list's element
+    code_copies: int = 12  # a unit with three or more different words of code, markup or a table
+    short_code_copies: int = 24  # the same with two words
+    literal_copies: int = 64  # NULL, NULL, NULL
+    row_copies: int = 24
+    word_copies_in_verse: int = 40
+    rule_chars: int = 400
+    ornament_chars: int = 240
+    number_chars: int = 1_600
+    opaque_chars: int = 200  # base64, hex, identifiers: no end of a word in them
+    newlines: int = 16
+    spaces: int = 512
+    asked_copies: int = 1_000  # where the caller asked for repetition and gave no number
+    # near-loops: only digits and white space differ
+    near_copies: int = 10
+    near_row_copies: int = 120
+    near_number_chars: int = 6_000
+    # stutter
+    stutter_pairs: int = 12
+    # white space
+    json_blank_chars: int = 64
+    newline_flood: int = 40
+    blank_chars: int = 1_024
+    # encoding
+    mojibake_hits: int = 4
+    patience: float = 1.0
+
+
+DEFAULT = Policy()

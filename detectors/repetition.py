@@ -1,0 +1,247 @@
+"""A text that repeats itself for ever: one token, a phrase, a paragraph of up to 2,000 characters.
+
+The rules:
+
+- What is found depends on the text alone. It is looked at in steps of sixteen characters, and when a bar would be
+  reached within a step, character by character; so any split gives the same findings and the same ``doubt``.
+- A run of copies is judged once, by what repeats and by what stands before it (detectors/context.py). Its repeats are
+  held from the second copy on where nothing explains them, and shortly before the bar where something does.
+- Token ids, when they are known, are looked at as well: they show a token that has no text.
+- A condemned text stays condemned: that it went on well afterwards does not clear it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from detectors.asked import Asked
+from detectors.context import judge, tokens, turned
+from detectors.finding import Finding
+from detectors.periods import LONGEST, Run, Seeker, Window, agree
+from detectors.policy import DEFAULT, Policy
+
+STEP: Final = 16
+_NEVER: Final = 1 << 62
+_MESSAGES: Final = {
+    "single_token_from_start": "the answer is one token again and again from its first token on",
+    "single_token": "from here on the answer is one token again and again",
+    "newlines": "from here on the answer is nothing but new lines",
+    "spaces": "from here on the answer is nothing but white space",
+    "rows": "from here on the answer is the same row again and again",
+    "period": "from here on the answer is the same passage again and again",
+}
+
+
+class Repetition:
+    """One channel. ``doubt`` is the offset up to which nothing can be condemned any more."""
+
+    __slots__ = (
+        "_alarm",
+        "_asked",
+        "_channel",
+        "_held",
+        "_id",
+        "_id_count",
+        "_id_onset",
+        "_long",
+        "_parts",
+        "_policy",
+        "_seen",
+        "_short",
+        "_size",
+        "_window",
+        "condemned",
+        "doubt",
+    )
+
+    def __init__(
+        self, *, channel: str = "content", prompt_text: str | None = None, json: bool = False, policy: Policy = DEFAULT
+    ) -> None:
+        self.doubt = 0
+        self.condemned = False
+        self._channel = channel
+        self._policy = policy
+        self._asked = Asked(prompt_text)
+        self._window = Window()
+        self._short = Seeker(12, 1, 112, STEP)
+        self._long = Seeker(32, 97, LONGEST, 64)
+        self._parts: list[str] = []
+        self._size = 0  # characters in parts
+        self._seen = 0  # characters in all
+        self._held = False
+        self._alarm = _NEVER  # the offset at which a run would be condemned, when that is before the next step
+        self._id = -1
+        self._id_count = 0
+        self._id_onset = 0
+
+    def feed(
+        self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
+    ) -> Sequence[Finding]:
+        if self.condemned:
+            return ()
+        before = self._seen
+        self._seen = seen = before + len(text)
+        self._parts.append(text)
+        self._size += len(text)
+        found: Sequence[Finding] = ()
+        if self._size >= STEP:
+            found = self._steps()
+        if not found and seen >= self._alarm:
+            found = self._exactly()
+        if not found and token_ids:
+            found = self._ids(token_ids, before)
+        if found:
+            self.condemned = True
+            self._parts.clear()
+            self._window = Window()
+        elif not self._held:
+            self.doubt = seen
+        return found
+
+    def finish(self) -> Sequence[Finding]:
+        if self.condemned:
+            return ()
+        found: Sequence[Finding] = ()
+        if self._size:
+            found = self._steps(last=True)
+        self.condemned = bool(found)
+        if not found:
+            self.doubt = self._seen
+        return found
+
+    # --- text --------------------------------------------------------------------------------------------------------
+
+    def _steps(self, last: bool = False) -> Sequence[Finding]:
+        text = "".join(self._parts)
+        size = len(text)
+        at = 0
+        while at + STEP <= size:
+            found = self._step(text[at : at + STEP])
+            if found:
+                return found
+            at += STEP
+        rest = text[at:]
+        if last and rest:
+            return self._step(rest)
+        self._parts = [rest] if rest else []
+        self._size = len(rest)
+        return ()
+
+    def _step(self, block: str) -> Sequence[Finding]:
+        window = self._window
+        window.push(block)
+        size = len(block)
+        held = False
+        alarm = _NEVER
+        run = self._short.step(window, size)
+        if run is None and block[-1] == block[-2:-1] == block[-3:-2] == block[-4:-3]:
+            run = self._single(block[-1])
+        if run is not None:
+            if not run.bar and not self._judge(run):
+                run = None
+            elif run.end >= run.bar:
+                return self._condemn(run)
+            else:
+                held = run.end >= run.hold
+                if run.bar < window.end + STEP:
+                    alarm = run.bar
+        long = self._long.step(window, size)
+        if long is not None and (long.bar or (long.end - long.start >= 2 * long.period - STEP and self._judge(long))):
+            if long.end >= long.bar:
+                return self._condemn(long)
+            held = held or long.end >= long.hold
+            if long.bar < window.end + STEP:
+                alarm = min(alarm, long.bar)
+        if held and not self._held:
+            self.doubt = max(self.doubt, window.end - 1)
+        self._held = held
+        self._alarm = alarm
+        return ()
+
+    def _single(self, char: str) -> Run:
+        """The step ended in four equal characters: too short for the seeker, long enough to be watched."""
+        window = self._window
+        count = len(window.text) - len(window.text.rstrip(char))
+        run = Run(1, window.end - count, window.end)
+        self._short.run = run
+        return run
+
+    def _judge(self, run: Run) -> bool:
+        """Set the bar of a run. False while there is too little of it to judge by."""
+        length = run.end - run.start
+        window = self._window
+        if length < 2 * run.period and run.period < 97:
+            return False
+        unit = window.slice(run.start, run.start + run.period)
+        if not unit:
+            unit = window.text[-run.period :]
+        before = window.slice(run.start - 400, run.start)
+        first = run.start < 400 and not before.strip()
+        judgement = judge(unit, before, first=first, near=False, asked=self._asked, policy=self._policy)
+        run.bar = run.start + judgement.bar
+        run.hold = run.start + judgement.hold
+        run.kind = judgement.kind
+        run.why = judgement.why
+        if run.kind == "single_token" and first:
+            run.kind = "single_token_from_start"
+        return True
+
+    def _exactly(self) -> Sequence[Finding]:
+        """A bar lies within what has come since the last step."""
+        rest = "".join(self._parts)
+        for run in (self._short.run, self._long.run):
+            if run is not None and run.bar and run.bar <= self._seen:
+                need = run.bar - run.end
+                text = self._window.text
+                whole = text + rest
+                n = len(text)
+                if agree(whole, n, n - run.period, min(need, len(rest))) >= need:
+                    return self._condemn(run)
+        return ()
+
+    def _condemn(self, run: Run) -> Sequence[Finding]:
+        window = self._window
+        unit = window.slice(run.start, run.start + run.period) or window.text[-run.period :]
+        evidence: dict[str, Any] = {
+            "period": run.period,
+            "copies": round((run.bar - run.start) / run.period, 1),
+            "unit": unit[:80],
+            "tokens_in_unit": tokens(turned(unit)),
+        }
+        if run.why:
+            evidence["raised_by"] = run.why
+        return (
+            Finding(
+                f"repetition.{run.kind}",
+                "error",
+                f"{_MESSAGES[run.kind]} ({unit[:24]!r}, period {run.period})",
+                self._channel,
+                run.start,
+                run.bar,
+                0.99 if not run.why else 0.95,
+                evidence,
+            ),
+        )
+
+    # --- token ids ---------------------------------------------------------------------------------------------------
+
+    def _ids(self, ids: Sequence[int], before: int) -> Sequence[Finding]:
+        """One token again and again that has no text: special tokens that the engine does not print."""
+        for token in ids:
+            if token == self._id:
+                self._id_count += 1
+            else:
+                self._id = token
+                self._id_count = 1
+                self._id_onset = before
+        if self._id_count >= 2 * self._policy.token_copies and self._seen == self._id_onset:
+            kind = "single_token_from_start" if not self._id_onset else "single_token"
+            evidence = {"token_id": self._id, "copies": self._id_count}
+            message = f"{_MESSAGES[kind]}, and it has no text"
+            return (
+                Finding(
+                    f"repetition.{kind}", "error", message, self._channel, self._id_onset, self._seen, 0.99, evidence
+                ),
+            )
+        return ()
