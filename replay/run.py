@@ -49,7 +49,7 @@ async def run_matrix(
 ) -> list[RunResult]:
     """Results in the order of the engines, then of the repeats. ``done`` hears of each as it ends."""
     compiled = await constraints.compile(request.constraint) if request.constraint else None
-    policy = Policy(detectors="observe", constraints="observe")
+    policy = Policy(max_attempts=1)
     plan = plan_for(request, policy, compiled)
     single = msgspec.structs.replace(request, n=1, stream=True)
 
