@@ -30,6 +30,8 @@ class ToolCall(Struct, gc=False):
     id: str | None = None
     function: Function | None = None
     custom: Custom | None = None
+    name: str | None = None  # these two where a server leaves the wrapping out
+    arguments: str | None = None
 
 
 class Delta(Struct, gc=False):
@@ -202,7 +204,7 @@ def _content(value: Any) -> tuple[str | None, str | None]:
 def _tool_call(value: dict[str, Any], raw: dict[int, Any]) -> ToolCall:
     function, custom = value.get("function"), value.get("custom")
     if not isinstance(function, dict) and ("name" in value or "arguments" in value):
-        function = value  # some parsers leave the wrapping out
+        function = value
     index = value.get("index")
     if isinstance(index, str) and index.isascii() and index.isdigit():
         index = int(index)

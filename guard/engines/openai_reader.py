@@ -251,7 +251,7 @@ class AnswerReader:
             if call.custom is not None and call.function is None:
                 function = Function(call.custom.name, call.custom.input)
             else:
-                function = call.function or Function()
+                function = call.function or Function(call.name, call.arguments)
             out.append(self._tool(index, where, call.id, function, raw))
         if delta.function_call is not None:
             out.append(self._tool(index, 0, None, delta.function_call, raw))
