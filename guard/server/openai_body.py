@@ -67,7 +67,8 @@ def _explain(raw: bytes, message: str) -> str:
     text, mark, tail = message.partition(" (byte ")
     text = text.removeprefix("JSON is malformed: ")
     if mark and tail.rstrip(")").isdigit():
-        return f"the body is not JSON: {text} at {_place(raw, int(tail.rstrip(')')))}"
+        at = int(tail.rstrip(")")) - text.startswith("trailing characters")  # that one is counted from the next byte
+        return f"the body is not JSON: {text} at {_place(raw, at)}"
     if "truncated" in text:
         return f"the body is not JSON: it ends too early, at {_place(raw, len(raw))}"
     return f"the body is not JSON that can be read: {text.partition(' - at ')[0]}"

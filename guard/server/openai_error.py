@@ -20,6 +20,8 @@ from guard.server.asgi import JSON, Headers
 FINAL: Final = frozenset({"collapsed", "constraint_violated"})
 """Codes after which the same request would only cost the same again."""
 
+MAX_MESSAGE: Final = 500
+
 
 class ErrorReply(NamedTuple):
     """``body`` is the whole JSON document; in a stream it is the data of the last event."""
@@ -65,6 +67,11 @@ def from_failed(failed: Failed, choices: int, extension: dict[str, Any]) -> Erro
     status = own if failed.code == "engine_rejected" and own is not None and 400 <= own < 500 else None
     message = failed.message if choices == 1 else f"choice {failed.choice} of {choices}: {failed.message}"
     return reply(failed.code, message, status=status, retry_after=failed.retry_after, extension=extension)
+
+
+def _short(text: str) -> str:
+    """A caller's own words come back in errors, but not by the megabyte."""
+    return text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + "…"
 
 
 def encode(value: Any) -> bytes:

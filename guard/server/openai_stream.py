@@ -89,9 +89,13 @@ class StreamWriter:
         return b"".join(out)
 
     def error(self) -> bytes:
+        """The end of an answer of which at least one choice failed; others may have finished."""
         failed = self.outcome.failure()
         assert failed is not None
-        return EVENT + from_failed(failed, self.outcome.choices, self.outcome.extension()).body + END
+        out: list[bytes] = []
+        if self._last is not None:
+            self._finish(self._last, out, b"")
+        return b"".join(out) + EVENT + from_failed(failed, self.outcome.choices, self.outcome.extension()).body + END
 
     # --- the constants -----------------------------------------------------------------------------------------------
 
