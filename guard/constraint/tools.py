@@ -60,7 +60,7 @@ def parse_tool_choice(body: Mapping[str, Any], tools: tuple[Tool, ...]) -> ToolC
     if field == "function_call" or kind in ("function", "custom", "tool"):
         name, path = _named(said, field, kind)
         _offered(name, path, tools)
-        return ToolChoice("named", (name,), required=True)
+        return ToolChoice("named", (name,))
     if kind == "allowed_tools":
         return _allowed(said, field, tools)
     if kind in ("none", "auto", "required"):
@@ -184,7 +184,7 @@ def _word(word: str, path: str, tools: tuple[Tool, ...]) -> ToolChoice:
     if word == "required":
         if not tools:
             raise _refused("a call is required, but no tools are offered", path)
-        return ToolChoice("required", required=True)
+        return ToolChoice("required")
     raise _refused(f'{_shown(word)} is no known choice: "none", "auto", "required" or an object', path)
 
 

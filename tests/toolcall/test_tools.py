@@ -57,10 +57,10 @@ CHOICES: list[tuple[Any, ToolChoice]] = [
     (None, ToolChoice("auto")),
     ("auto", ToolChoice("auto")),
     ("none", ToolChoice("none")),
-    ("required", ToolChoice("required", required=True)),
-    ({"type": "function", "function": {"name": "get_time"}}, ToolChoice("named", ("get_time",), True)),
-    ({"function": {"name": "get_time"}}, ToolChoice("named", ("get_time",), True)),
-    ({"type": "function", "name": "get_time"}, ToolChoice("named", ("get_time",), True)),
+    ("required", ToolChoice("required")),
+    ({"type": "function", "function": {"name": "get_time"}}, ToolChoice("named", ("get_time",))),
+    ({"function": {"name": "get_time"}}, ToolChoice("named", ("get_time",))),
+    ({"type": "function", "name": "get_time"}, ToolChoice("named", ("get_time",))),
     (
         {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [WEATHER, TIME]}},
         ToolChoice("allowed", ("get_weather", "get_time"), True),
@@ -79,7 +79,7 @@ def test_choice(said: Any, expected: ToolChoice) -> None:
 
 def test_legacy_choice_and_no_tools() -> None:
     tools = parse_tools({"functions": [{"name": "f"}]})
-    assert parse_tool_choice({"function_call": {"name": "f"}}, tools) == ToolChoice("named", ("f",), True)
+    assert parse_tool_choice({"function_call": {"name": "f"}}, tools) == ToolChoice("named", ("f",))
     assert parse_tool_choice({"function_call": "none"}, tools) == ToolChoice("none")
     assert parse_tool_choice({}, ()) == parse_tool_choice({"tool_choice": "auto"}, ()) == ToolChoice("none")
 

@@ -1,0 +1,397 @@
+"""The tool calls of one answer, held against the tools on offer and the caller's choice, as the engine frames them.
+
+The rules:
+
+- A call leaves in order: its id and name with its first piece, once the name is known to be whole and offered; its
+  arguments as they stream; what closes them only when the whole is valid and the call has ended (toolargs.py).
+- Engines frame calls wrongly in ways that lose nothing: an index repeated or skipped, no id, an id used before, the
+  name in every chunk, a marker behind the name, an object instead of its text. These are put right when repairs are
+  allowed, and always recorded: a warn finding and a Repair. Forbidden repairs are errors.
+- What would have to be invented is never repaired: it is an error, and nothing that looks finished has left.
+- A call read out of text (formats/) owes no id and no index.
+
+Pure: the ids that are minted come from ``mint``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from detectors.finding import Finding
+from detectors.leak import leaks_in
+from detectors.markup import CODES
+from guard.constraint.callids import CallIds
+from guard.constraint.formats.contract import TextCall
+from guard.constraint.formats.values import encoded_arguments
+from guard.constraint.toolargs import Arguments, Outcome
+from guard.constraint.toolname import read_name
+from guard.constraint.toolschema import Validator, validator
+from guard.events import Repair, ToolDelta, ToolRelease, tool_channel
+from guard.request import Tool, ToolChoice
+
+Piece = ToolRelease | Finding | Repair
+
+MAX_CALLS: Final = 256
+
+
+class _Call:
+    __slots__ = (
+        "arguments",
+        "choice",
+        "dead",
+        "early",
+        "engine_id",
+        "free",
+        "id",
+        "index",
+        "name",
+        "native",
+        "open",
+        "source",
+    )
+
+    def __init__(self, index: int, choice: int, source: str) -> None:
+        self.index = index
+        self.choice = choice
+        self.source = source
+        self.engine_id = ""
+        self.id = ""
+        self.name = ""
+        self.early: list[str] = []
+        self.arguments: Arguments | None = None
+        self.native: str | None = None
+        self.open = False
+        self.dead = False
+        self.free = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether any of its arguments have come."""
+        return any(part.strip() for part in self.early) or (self.arguments is not None and not self.arguments.empty)
+
+    @property
+    def whole(self) -> bool:
+        return self.arguments is not None and self.arguments.whole
+
+
+class ToolCallGuard:
+    """``known_ids`` are the ids that the conversation has used. ``enforce`` False lets everything leave all the same.
+
+    ``hold`` keeps each call back until it is whole and valid, instead of only what closes it.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        tool_choice: ToolChoice,
+        *,
+        mint: Callable[[int], str],
+        parallel: bool = True,
+        known_ids: Iterable[str] = (),
+        repairs: bool = True,
+        enforce: bool = True,
+        hold: bool = False,
+    ) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+        self._choice = tool_choice
+        self._parallel = parallel
+        self._ids = CallIds(mint, known_ids)
+        self._repairs = repairs
+        self._enforce = enforce
+        self._hold = hold
+        self._calls: list[_Call] = []
+        self._by_key: dict[tuple[str, int | None], _Call] = {}
+        self._counts: dict[str, int] = {}
+        self._said: set[tuple[int, str]] = set()
+        self._choice_failed = False
+        self._finished = False
+
+    @property
+    def calls(self) -> int:
+        """How many calls have begun."""
+        return len(self._calls)
+
+    def verdict(self) -> str:
+        """Of the tool choice: ok, failed, or none (nothing was asked, and no call was made)."""
+        if self._choice_failed:
+            return "failed"
+        kept_silent = self._choice.mode == "none" and self._tools and self._finished
+        return "ok" if self._calls or kept_silent else "none"
+
+    def feed(self, delta: ToolDelta) -> list[Piece]:
+        out: list[Piece] = []
+        call = self._locate(delta, out)
+        if call is None:
+            return out
+        if delta.id and not call.engine_id:
+            call.engine_id = delta.id
+        text = delta.arguments
+        if delta.raw_arguments is not None:
+            text += self._encoded(delta.raw_arguments, call, out)
+        if delta.name:
+            self._take_name(call, delta.name, out)
+        if text:
+            self._take_arguments(call, text, out)
+        return out
+
+    def finish(self, truncated: bool = False) -> list[Piece]:
+        """The answer has ended; ``truncated``: by its token limit."""
+        out: list[Piece] = []
+        self._finished = True
+        for call in self._calls:
+            last = call is self._calls[-1]
+            self._end(call, truncated and last, out)
+        mode = self._choice.mode
+        if not self._calls and (mode in ("required", "named") or (mode == "allowed" and self._choice.required)):
+            self._choice_failed = True
+            wanted = f"a call of {self._choice.names[0]}" if mode == "named" else "a call"
+            out.append(Finding("tool.missing_call", "error", f"{wanted} was required, and none was made", "stream"))
+        return out
+
+    # --- which call a delta belongs to -------------------------------------------------------------------------------
+
+    def _locate(self, delta: ToolDelta, out: list[Piece]) -> _Call | None:
+        source = delta.source if isinstance(delta, TextCall) else "engine"
+        key = (source, delta.index)
+        call = self._by_key.get(key)
+        if call is None and delta.index is None and self._calls and self._calls[-1].source == source:
+            call = self._calls[-1]
+        if call is not None and not (source == "engine" and self._begins_another(call, delta)):
+            return call
+        if len(self._calls) >= MAX_CALLS:
+            self._note(-1, "tool.too_many_calls", f"more than {MAX_CALLS} calls in one answer", out)
+            return None
+        new = _Call(len(self._calls), delta.choice, source)
+        expected = self._counts.get(source, 0)
+        self._counts[source] = expected + 1
+        if source == "engine" and delta.index != expected:
+            said = "none" if delta.index is None else str(delta.index)
+            self._repair(new, "tool.wrong_index", f"call {new.index} came with index {said}", out)
+        self._calls.append(new)
+        self._by_key[key] = new
+        self._begin(new, out)
+        return new
+
+    def _begins_another(self, call: _Call, delta: ToolDelta) -> bool:
+        """Whether a delta that carries the index of ``call`` is the first of a call of its own."""
+        other_id = bool(delta.id and call.engine_id and delta.id != call.engine_id)
+        starts = delta.raw_arguments is not None or delta.arguments.lstrip()[:1] == "{"
+        if not delta.name:
+            return other_id and call.whole and starts
+        if call.whole:
+            return other_id or starts or delta.name != call.name
+        if call.begun:
+            return (other_id and starts) or (delta.name != call.name and call.name in self._tools)
+        if delta.name == call.name:
+            return other_id
+        # the name comes in pieces, or the call before took no arguments
+        joined = call.name + delta.name
+        if any(name.startswith(joined) for name in self._tools):
+            return False
+        return call.name in self._tools and (other_id or delta.name in self._tools)
+
+    def _begin(self, call: _Call, out: list[Piece]) -> None:
+        if call.index:
+            before = self._calls[call.index - 1]
+            self._open(before, out)
+            if before.whole:
+                self._end(before, False, out)
+        if self._choice.mode == "none":
+            self._refuse(call, "tool.forbidden", "a tool was called although tool_choice is none", out)
+        elif call.index and not self._parallel:
+            self._refuse(call, "tool.parallel", "a second call although parallel_tool_calls is false", out)
+
+    # --- the name ----------------------------------------------------------------------------------------------------
+
+    def _take_name(self, call: _Call, name: str, out: list[Piece]) -> None:
+        if name == call.name:
+            in_pieces = not call.open and name not in self._tools and name + name in self._tools
+            if not in_pieces:
+                self._repeated(call, out)
+                return
+        elif call.open:
+            message = f"call {call.index} ({call.name[:80]}) was given another name: {name[:80]!r}"
+            self._note(call.index, "tool.name_changed", message, out)
+            return
+        call.name += name
+
+    def _repeated(self, call: _Call, out: list[Piece]) -> None:
+        if (call.index, "tool.name_repeated") in self._said:
+            return
+        message = f"the name of call {call.index} ({call.name}) came more than once"
+        out.append(Finding("stream.name_repeated", "warn", message, "stream"))
+        self._repair(call, "tool.name_repeated", message, out)
+
+    def _open(self, call: _Call, out: list[Piece]) -> None:
+        """The name is whole: the call may leave, if it is one of an offered tool."""
+        if call.open or call.dead:
+            return
+        call.open = True
+        name = self._known_name(call, out)
+        if name is None:
+            return
+        call.name = name
+        if name not in self._tools:  # only where nothing is enforced
+            call.free = True
+        elif self._choice.names and name not in self._choice.names:
+            allowed = ", ".join(self._choice.names)
+            self._refuse(call, "tool.not_allowed", f"{name} was called, but tool_choice allows only {allowed}", out)
+            if call.dead:
+                return
+        tool = self._tools.get(name)
+        call.free = call.free or (tool is not None and tool.raw.get("type") == "custom")
+        call.id = self._id_for(call, out)
+        judge = validator(tool.parameters) if tool is not None else Validator(None, None)
+        keep_all = self._hold or call.native is not None
+        call.arguments = Arguments(name, judge, tool_channel(call.index), keep_all=keep_all)
+        if not self._hold:
+            out.append(ToolRelease(call.choice, call.index, "", call.id, call.name))
+
+    def _known_name(self, call: _Call, out: list[Piece]) -> str | None:
+        name = call.name
+        channel = tool_channel(call.index)
+        reading = read_name(name, self._tools)
+        if reading.tool is None:
+            if reading.marker is not None:
+                out += leaks_in(name, channel, "a tool's name")
+            offered = ", ".join(list(self._tools)[:8])
+            what = f"{name[:80]!r} is not among the tools on offer ({offered})" if name else "a call without a name"
+            self._refuse(call, "tool.unknown_name", what, out)
+        elif reading.marker is not None:
+            marker = reading.marker
+            message = f"{marker.text!r} behind the name {reading.tool}"
+            evidence = {"marker": marker.text, "family": marker.family, "text": name[:200]}
+            out.append(Finding(CODES[marker.kind], "warn", message, channel, evidence=evidence))
+            self._repair(call, "tool.name_markup", message, out)
+            if reading.arguments is not None:
+                call.native = encoded_arguments(reading.arguments, self._tools[reading.tool].parameters)
+        elif reading.tool != name:
+            self._repair(call, "tool.name_decorated", f"{name[:80]!r} stands for the tool {reading.tool}", out)
+        return None if call.dead else reading.tool or name
+
+    def _id_for(self, call: _Call, out: list[Piece]) -> str:
+        given = call.engine_id
+        if not given:
+            if call.source == "engine":
+                self._repair(call, "tool.missing_id", f"call {call.index} ({call.name}) came without an id", out)
+            return self._ids.fresh(call.index)
+        if self._ids.used(given):
+            self._repair(call, "tool.duplicate_id", f"the id {given[:80]!r} was used before", out)
+            return self._ids.instead_of(given, call.name, call.index)
+        return self._ids.take(given)
+
+    # --- the arguments -----------------------------------------------------------------------------------------------
+
+    def _take_arguments(self, call: _Call, text: str, out: list[Piece]) -> None:
+        if call.dead:
+            return
+        if not call.open:
+            if not call.name or not text.strip():
+                call.early.append(text)
+                return
+            self._open(call, out)
+            if call.arguments is None:
+                return
+            text = "".join(call.early) + text
+            call.early = []
+        if call.free:
+            if not self._hold:
+                self._release(call, text, out)
+            else:
+                call.early.append(text)
+            return
+        assert call.arguments is not None
+        piece, outcomes = call.arguments.feed(text)
+        if piece:
+            self._release(call, piece, out)
+        self._outcomes(call, outcomes, out)
+
+    def _end(self, call: _Call, truncated: bool, out: list[Piece]) -> None:
+        """Nothing more belongs to this call."""
+        self._open(call, out)
+        if call.early and call.open and not (call.free and self._hold):
+            early, call.early = "".join(call.early), []
+            self._take_arguments(call, early, out)
+        arguments = call.arguments
+        if call.dead or arguments is None or arguments.judged:
+            return
+        if call.free:
+            arguments.judged = True
+            if self._hold:
+                out.append(ToolRelease(call.choice, call.index, "".join(call.early), call.id, call.name))
+            return
+        if call.native is not None:
+            if arguments.text.strip() in ("", "{}"):
+                fresh = Arguments(call.name, validator(self._tools[call.name].parameters), tool_channel(call.index))
+                fresh.feed(call.native)
+                fresh.released = 0
+                call.arguments = arguments = fresh
+            else:
+                message = f"call {call.index} ({call.name}) has arguments in its name and others beside it"
+                self._refuse(call, "tool.name_markup", message, out)
+        piece, outcomes = arguments.end(truncated)
+        self._outcomes(call, outcomes, out)
+        if not self._enforce and not piece:
+            piece = arguments.text[arguments.released :]
+        if call.dead:
+            return
+        if self._hold:
+            out.append(ToolRelease(call.choice, call.index, piece, call.id, call.name))
+        elif piece:
+            self._release(call, piece, out)
+
+    def _release(self, call: _Call, text: str, out: list[Piece]) -> None:
+        out.append(ToolRelease(call.choice, call.index, text))
+
+    def _outcomes(self, call: _Call, outcomes: Sequence[Outcome], out: list[Piece]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Finding):
+                out.append(outcome)
+                if outcome.severity == "error" and self._enforce:
+                    call.dead = True
+            else:
+                self._repair(call, *outcome, out)
+
+    def _encoded(self, value: Any, call: _Call, out: list[Piece]) -> str:
+        message = f"the arguments of call {call.index} came as {_kind(value)}, not as text"
+        self._repair(call, "tool.arguments_object", message, out)
+        try:
+            return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except (ValueError, TypeError, RecursionError) as error:
+            self._refuse(call, "tool.invalid_json", f"arguments that JSON cannot say: {error}", out)
+            return ""
+
+    # --- saying so ---------------------------------------------------------------------------------------------------
+
+    def _repair(self, call: _Call, code: str, message: str, out: list[Piece]) -> None:
+        if (call.index, code) in self._said:
+            return
+        self._said.add((call.index, code))
+        severity: Any = "warn" if self._repairs else "error"
+        out.append(Finding(code, severity, message, tool_channel(call.index)))
+        if self._repairs:
+            out.append(Repair(call.choice, code, message))
+        elif self._enforce:
+            call.dead = True
+
+    def _refuse(self, call: _Call, code: str, message: str, out: list[Piece]) -> None:
+        self._choice_failed = self._choice_failed or code in _OF_THE_CHOICE
+        if self._enforce:
+            call.dead = True
+        self._note(call.index, code, message, out)
+
+    def _note(self, index: int, code: str, message: str, out: list[Piece]) -> None:
+        if (index, code) not in self._said:
+            self._said.add((index, code))
+            channel = tool_channel(index) if index >= 0 else "stream"
+            out.append(Finding(code, "error", message, channel))
+
+
+_OF_THE_CHOICE: Final = frozenset({"tool.forbidden", "tool.parallel", "tool.not_allowed", "tool.unknown_name"})
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "an array", bool: "a boolean", int: "a number", float: "a number"}
+    return names.get(type(value), type(value).__name__)
