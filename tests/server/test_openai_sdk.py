@@ -416,3 +416,11 @@ async def test_text_that_json_must_escape_and_utf8_cannot_hold() -> None:
     assert streamed == answer.choices[0].message.content
     assert streamed.startswith(odd)
     assert set(streamed[len(odd) :]) == {"\ufffd"}
+
+
+async def test_the_client_does_not_repeat_what_the_guard_has_given_up() -> None:
+    service = script([failed("collapsed")])
+    async with client_of(service) as client:
+        with pytest.raises(openai.InternalServerError):
+            await client.with_options(max_retries=2).chat.completions.create(model="m", messages=HI)
+    assert len(service.requests) == 1
