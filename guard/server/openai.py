@@ -93,7 +93,7 @@ class OpenAIApp:
         path: str = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/") or "/"
         normalise = _POSTS.get(path)
         if normalise is None and path not in _GETS and not path.startswith("/v1/models/"):
-            return reply("not_found", f"there is nothing at {path}")
+            return reply("not_found", f"there is nothing at {path[:200]}")
         allowed = ("GET", "HEAD", "OPTIONS") if normalise is None else ("POST", "OPTIONS")
         allow = (b"allow", ", ".join(allowed).encode())
         if method not in allowed:
@@ -240,7 +240,7 @@ class OpenAIApp:
             else:
                 found = next((one for one in models if one.id == wanted), None)
                 if found is None:
-                    return reply("model_not_found", f"the model {wanted!r} is not served here", "model")
+                    return reply("model_not_found", f"the model {wanted[:200]!r} is not served here", "model")
                 body = encode(_model(found))
         await exchange.respond(status, body, [(b"content-type", kind)])
         return None

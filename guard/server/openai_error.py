@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from guard.errors import ERRORS
+from guard.errors import ERRORS, ErrorKind
 from guard.events import Failed
 from guard.request import RequestError
 from guard.server.asgi import JSON, Headers
@@ -40,8 +40,21 @@ def reply(
     retry_after: float | None = None,
     extension: dict[str, Any] | None = None,
 ) -> ErrorReply:
-    """``code`` is looked up in the table of errors; one that is not there is the caller's mistake (400)."""
-    kind = ERRORS.get(code) or ERRORS["invalid_request"]
+    """``code`` is looked up in the table of errors; one that is not there is the server's mistake (500)."""
+    kind = ERRORS.get(code) or ERRORS["internal"]
+    return _reply(kind, code, message, param, status=status, retry_after=retry_after, extension=extension)
+
+
+def _reply(
+    kind: ErrorKind,
+    code: str,
+    message: str,
+    param: str = "",
+    *,
+    status: int | None = None,
+    retry_after: float | None = None,
+    extension: dict[str, Any] | None = None,
+) -> ErrorReply:
     status = status or kind.http
     error: dict[str, Any] = {"message": message, "type": kind.openai_type, "param": param or None, "code": code}
     if extension is not None:
@@ -55,6 +68,8 @@ def reply(
 
 
 def from_request_error(error: RequestError) -> ErrorReply:
+    """A code that is not in the table (which field was wrong, and how) is the caller's mistake (400)."""
+    kind = ERRORS.get(error.code) or ERRORS["invalid_request"]
     message = error.message
     if error.param and not message.startswith(error.param):
         message = f"{error.param}: {message}"

@@ -293,6 +293,8 @@ async def test_what_the_guard_need_not_understand_reaches_the_request() -> None:
         ([failed("constraint_violated")], openai.InternalServerError, 502, "constraint_violated"),
         ([failed("engine_unavailable")], openai.InternalServerError, 503, "engine_unavailable"),
         ([failed("deadline_exceeded")], openai.InternalServerError, 504, "deadline_exceeded"),
+        ([failed("of_a_new_kind")], openai.InternalServerError, 500, "of_a_new_kind"),
+        (RequestError("wrong", "n", "of_a_new_kind"), openai.BadRequestError, 400, "of_a_new_kind"),
         (ValueError("a bug"), openai.InternalServerError, 500, "internal"),
         (0.0, openai.InternalServerError, 500, "internal"),
     ],
