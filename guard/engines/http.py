@@ -53,6 +53,7 @@ class _Connection(asyncio.Protocol):
         self._status = 0
         self._headers: dict[str, str] = {}
         self._finished = False
+        self._keep_alive = False
 
     def send(self, exchange: Exchange, data: bytes) -> None:
         self._fresh_parser()
@@ -146,7 +147,7 @@ class _Connection(asyncio.Protocol):
         transport = self.transport
         if transport is None or self.closed:
             self.abandon()
-        elif self._parser.should_keep_alive() and not transport.is_closing() and not transport.get_write_buffer_size():
+        elif self._keep_alive and not transport.is_closing() and not transport.get_write_buffer_size():
             self.resume()
             self._pool.give_back(self)
         else:
@@ -185,6 +186,7 @@ class _Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._head_done:
             self._finished = True
+            self._keep_alive = self._parser.should_keep_alive()  # the parser knows only now
 
 
 class HttpPool:

@@ -85,17 +85,22 @@ class Exchange:
             self._connection.resume()
         return data
 
-    async def whole(self, limit: int) -> bytes:
-        """The whole body, or its first ``limit`` bytes (the connection is then closed)."""
+    async def whole(self, limit: int, *, partial: bool = False) -> bytes:
+        """The whole body, or its first ``limit`` bytes (the connection is then closed). ``partial``: what came of a
+        body that broke off is good enough. Raises TransferError."""
         parts: list[bytes] = []
         size = 0
-        while data := await self.read():
-            self.progress()
-            parts.append(data)
-            size += len(data)
-            if size > limit:
-                self.close()
-                break
+        try:
+            while data := await self.read():
+                self.progress()
+                parts.append(data)
+                size += len(data)
+                if size > limit:
+                    self.close()
+                    break
+        except TransferError:
+            if not partial:
+                raise
         return b"".join(parts)[:limit]
 
     def progress(self) -> None:

@@ -19,6 +19,7 @@ from guard.engines.error_body import read_error_body, retry_after_seconds
 from guard.engines.http import MAX_ERROR_BYTES, MAX_WHOLE_BYTES, HttpPool
 from guard.engines.http_exchange import Exchange, TransferError
 from guard.engines.openai_reader import OpenAIReader, read_whole
+from guard.engines.sse import MAX_EVENT_BYTES
 from guard.events import Fault, StreamEvent
 
 LINGER_SECONDS: Final = 2.0
@@ -32,7 +33,7 @@ class OpenAIStream:
     def __init__(self, exchange: Exchange, unenforced: tuple[str, ...], drop_prefix: str) -> None:
         self.unenforced = unenforced
         self._exchange = exchange
-        self._reader = OpenAIReader()
+        self._reader = OpenAIReader(MAX_EVENT_BYTES)
         self._whole = exchange.headers.get("content-type", "").lower().startswith("application/json")
         self._drop_prefix = drop_prefix
         self._ended = False
@@ -196,9 +197,7 @@ class OpenAIHttpEngine:
 
 async def _refused(exchange: Exchange) -> EngineError:
     try:
-        body = await exchange.whole(MAX_ERROR_BYTES)
-    except TransferError:
-        body = b""
+        body = await exchange.whole(MAX_ERROR_BYTES, partial=True)
     finally:
         exchange.close()
     said = read_error_body(body, exchange.headers.get("content-type", ""))

@@ -13,11 +13,11 @@ A Reply is a status, headers and a body, and how they are sent:
 - ``every`` or ``cuts``: the body goes out in pieces of so many bytes, or cut at these offsets (``inside_characters``
   gives the offsets within every character of several bytes); each piece is a write and, where chunked, a chunk;
 - ``head_delay``, ``delay``: seconds before the head, and before each piece but the first;
-- ``framing``: chunked, length, or close (the body ends with the connection);
+- ``framing``: chunked, length, close (the body ends with the connection), or none (no body, no word about it);
 - ``stop_after``: so many bytes of the body go out, and then comes the ``end``;
 - ``end``: clean; close (the connection ends: FIN); reset (SO_LINGER 0: RST); hang (nothing more, connection open);
 - ``raw``: these bytes instead of head and body (garbage, huge heads, early hints); ``end`` and pieces apply to them.
-  ``keep_alive`` False closes after a clean end.
+  ``keep_alive`` False closes after a clean end. A server with ``tls`` (an SSL context) speaks https.
 ``sse(*payloads)`` frames payloads as server-sent events; ``broken_streams()`` are replies that no engine should give.
 """
 
@@ -27,6 +27,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -132,8 +133,9 @@ class Received:
 
 
 class ReplayServer:
-    def __init__(self, *replies: Reply) -> None:
+    def __init__(self, *replies: Reply, tls: ssl.SSLContext | None = None) -> None:
         self.replies = list(replies)
+        self.tls = tls
         self.requests: list[Received] = []
         self.connections = 0
         self.url = ""
@@ -141,8 +143,8 @@ class ReplayServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> ReplayServer:
-        self._server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.start_server(self._connection, "127.0.0.1", 0, ssl=self.tls)
+        self.url = f"http{'s' if self.tls else ''}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
