@@ -1,0 +1,39 @@
+"""Detectors of what goes wrong in a model's answer: pure, incremental, usable on their own.
+
+    from detectors import Repetition
+
+    watch = Repetition()
+    for piece in pieces:
+        for finding in watch.feed(piece):
+            print(finding.code, finding.onset)
+
+Every detector keeps the contract in detectors/contract.py. This package imports nothing but the standard library;
+detectors.tensor and detectors.vllm_processor, which need torch, are never imported from here.
+"""
+
+from detectors.contract import Detector
+from detectors.empty import Facts, judge_empty
+from detectors.encoding import Encoding
+from detectors.finding import Finding
+from detectors.leak import Leak
+from detectors.numeric import Numeric
+from detectors.panel import Panel
+from detectors.policy import Policy
+from detectors.repetition import Repetition
+from detectors.stream import StreamIntegrity
+from detectors.whitespace import Whitespace
+
+__all__ = [
+    "Detector",
+    "Encoding",
+    "Facts",
+    "Finding",
+    "Leak",
+    "Numeric",
+    "Panel",
+    "Policy",
+    "Repetition",
+    "StreamIntegrity",
+    "Whitespace",
+    "judge_empty",
+]

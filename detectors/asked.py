@@ -23,9 +23,9 @@ _COUNTED: Final = re.compile(
 )
 _BY: Final = re.compile(r"(\d{1,5})\s*(?:x|×|by|\*)\s*(\d{1,5})", re.IGNORECASE)
 _REPEAT: Final = re.compile(
-    r"\b(?:repeat\w*|again and again|over and over|forever|endless\w*|nothing but|identical|the same|all zeros?|all ones|"
-    r"fill(?:ed)? with|consisting of|non-?stop|infinit\w*|r[ée]p[èée]t\w*|wiederhol\w*|repit\w*|repet\w*|ripet\w*|"
-    r"herhaal\w*|upprepa\w*|powt[óo]rz\w*|повтор\w*|tekrar\w*)|重复|重複|反复|繰り返|반복",
+    r"\b(?:repeat\w*|again and again|over and over|forever|endless\w*|nothing but|identical|the same|all zeros?|"
+    r"all ones|fill(?:ed)? with|consisting of|non-?stop|infinit\w*|r[ée]p[èée]t\w*|wiederhol\w*|repit\w*|repet\w*|"
+    r"ripet\w*|herhaal\w*|upprepa\w*|powt[óo]rz\w*|повтор\w*|tekrar\w*)|重复|重複|反复|繰り返|반복",
     re.IGNORECASE,
 )
 _WORD: Final = re.compile(r"[^\W_]+")

@@ -19,16 +19,41 @@ from detectors.policy import Policy
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _PIECE: Final = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]+|_|\s+")
 _SPECIAL: Final = re.compile(r"\s*(?:<[|｜]?/?[A-Za-z_][\w▁ -]{0,30}[|｜]?>|\[/?[A-Z]{2,12}\])\s*")
-_HTML: Final = frozenset("br td tr th li p hr div span ul ol b i em nbsp dd dt row col cell".split())
+_HTML: Final = frozenset(
+    (
+        "br",
+        "td",
+        "tr",
+        "th",
+        "li",
+        "p",
+        "hr",
+        "div",
+        "span",
+        "ul",
+        "ol",
+        "b",
+        "i",
+        "em",
+        "dd",
+        "dt",
+        "row",
+        "col",
+        "cell",
+    )
+)
 _RULE: Final = frozenset("-=_*#~+.^`─━═│┃║┄┅┈┉╌╍—–·•…▬▔▁‾―")
 _BLOCK: Final = frozenset("█▓▒░▄▀■□▪▫●○◆◇▏▎▍▌▋▊▉▇▆▅▃▂★☆⣿⠀")
 _COMMENT: Final = re.compile(r"[\s#/*;%!<>|+:.'\"`~=_-]*")
-_CODE: Final = frozenset("{}[]<>=|\\;$#@_`\"/%&+~^")
+_CODE: Final = frozenset('{}[]<>=|\\;$#@_`"/%&+~^')
 _CODEISH: Final = re.compile(r"\w[.(]\w|\n[ \t]{2,}\S|\w_\w|::|->|\)[,;:]|\(\)|[a-z][A-Z]|,\S*\n[ \t]")
 _VERSE: Final = frozenset(
-    "la na ha he hi ho ja je ji hey yeah oh ooh ah aah no yes bye knock tick tock dum doo da di ba bum boom beep meow "
-    "woof quack moo row go hip hurray rah tra lalala hehe haha hahaha jaja lol wow yo ding dong ring jingle drip click "
-    "clap stomp blah buzz hum mmm hmm shh zzz cluck caw tweet ha-ha ho-ho хa ха хе ла на".split()
+    re.findall(
+        r"\S+",
+        "la na ha he hi ho ja je ji hey yeah oh ooh ah aah no yes bye knock tick tock dum doo da di ba bum boom beep "
+        "meow woof quack moo row go hip hurray rah tra lalala hehe haha hahaha jaja lol wow yo ding dong ring jingle "
+        "drip click clap stomp blah buzz hum mmm hmm shh zzz cluck caw tweet ха хе хо ла на",
+    )
 )
 _LAUGH: Final = re.compile(r"(?:[hjkwxlaeiou]{2,4}|[хаехи]{2}|哈|呵|嘻|笑|ㅋ|ㅎ|w|草|5|k)", re.IGNORECASE)
 _OPAQUE: Final = re.compile(r"[A-Za-z0-9+/=_%\\-]+")
@@ -79,10 +104,7 @@ def judge(unit: str, before: str, *, first: bool, near: bool, asked: Asked, poli
     if asked_copies:
         bar = max(bar, asked_copies * period)
         why = "asked"
-    if why:
-        hold = max(bar - 56, min(bar, 2 * period))
-    else:
-        hold = min(bar, max(2 * period, 12))
+    hold = max(bar - 56, min(bar, 2 * period)) if why else min(bar, max(2 * period, 8))
     return Judgement(bar, hold, kind, why)
 
 
@@ -102,7 +124,7 @@ def _exact(unit: str, before: str, first: bool, policy: Policy) -> tuple[int, st
         return _wordless(unit, policy)
     special = _SPECIAL.fullmatch(unit)
     if special and not (distinct and words[0].lower() in _HTML):
-        return policy.token_copies * period, "single_token" if unit[-1] in ">]" else "period", ""
+        return policy.special_copies * period, "single_token" if unit[-1] in ">]" else "period", ""
     if _NUMBER.fullmatch(unit):
         return policy.number_chars, "period", "numbers"
     spaced = any(char.isspace() for char in unit)

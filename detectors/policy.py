@@ -1,4 +1,4 @@
-"""The thresholds of every detector. The numbers were set on the tuning half of tests/corpus and are proved on the other.
+"""The thresholds of every detector. The numbers were set on the tuning half of tests/corpus and proved on the other.
 
 Lengths are characters unless a name says otherwise. ``copies`` counts the first occurrence too.
 """
@@ -17,6 +17,8 @@ class Policy:
 
     # repetition of anything that nothing explains
     token_copies: int = 14  # one token again and again: a character, a word, a special token
+    special_copies: int = 8
+    whole_copies: int = 8  # the whole answer is one token again and again, and has ended
     phrase_copies: int = 5
     phrase_chars: int = 56  # and at least this long, so that five copies of "no, " are not enough
     # repetition that a context explains
@@ -41,7 +43,7 @@ class Policy:
     stutter_pairs: int = 12
     # white space
     json_blank_chars: int = 64
-    newline_flood: int = 40
+    newline_flood: int = 16
     blank_chars: int = 1_024
     # encoding
     mojibake_hits: int = 4

@@ -92,9 +92,7 @@ class Repetition:
         if not found and token_ids:
             found = self._ids(token_ids, before)
         if found:
-            self.condemned = True
-            self._parts.clear()
-            self._window = Window()
+            self._latch(found[0])
         elif not self._held:
             self.doubt = seen
         return found
@@ -105,10 +103,31 @@ class Repetition:
         found: Sequence[Finding] = ()
         if self._size:
             found = self._steps(last=True)
-        self.condemned = bool(found)
         if not found:
+            found = self._whole()
+        if found:
+            self._latch(found[0])
+        else:
             self.doubt = self._seen
         return found
+
+    def _latch(self, finding: Finding) -> None:
+        """What was clear before the last character came, fed one by one, is clear; the rest never will be."""
+        self.condemned = True
+        if not self._held:
+            self.doubt = max(self.doubt, finding.detected_at - 1)
+        self._parts.clear()
+        self._window = Window()
+
+    def _whole(self) -> Sequence[Finding]:
+        """The answer has ended, and it was one token from its beginning to its end: fewer copies are enough."""
+        run = self._short.run
+        if run is None or not run.bar or run.why or run.start or run.end != self._seen:
+            return ()
+        if run.kind not in ("single_token_from_start", "newlines") or run.copies < self._policy.whole_copies:
+            return ()
+        run.bar = run.end
+        return self._condemn(run)
 
     # --- text --------------------------------------------------------------------------------------------------------
 

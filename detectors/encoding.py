@@ -1,0 +1,219 @@
+"""Text that was decoded wrongly on its way: replacement characters, half a surrogate pair, mojibake, raw tokens.
+
+The rules:
+
+- A replacement character (U+FFFD) is wrong wherever the prompt held none, except where the answer speaks about it: in
+  quotes or brackets of its own, or next to its name. At the very end it is a code point that the token limit cut.
+- Mojibake is UTF-8 read as Windows-1252. One pair may be honest; several are not.
+- A tokenizer's own spelling ("Ġthe", "<0xE2>") never belongs into text, but tokenizers are written about, so it must
+  replace spaces or come in rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from detectors.finding import Finding
+from detectors.policy import DEFAULT, Policy
+
+_REPLACEMENT: Final = "\ufffd"
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_OPEN: Final = frozenset("'\"`(<[{«“‘„「『")
+_CLOSE: Final = frozenset("'\"`)>]}»”’“」』")
+_ABOUT: Final = ("fffd", "replacement char", "ersetzungszeichen", "caractère de remplacement", "替换字符", "置換文字")
+_MOJIBAKE: Final = re.compile(
+    "[\u00c2-\u00df][\u0080-\u00bf\u20ac\u201a\u0192\u201e\u2026\u2020\u2021\u02c6\u2030\u0160\u2039\u0152\u017d\u2018"
+    "\u2019\u201c\u201d\u2022\u2013\u2014\u02dc\u2122\u0161\u203a\u0153\u017e\u0178]"
+    "|\u00e2[\u0080-\u009f\u20ac\u201a\u201e\u2026\u2020\u2021\u02c6\u2030\u2018\u201c\u201d\u2022\u2013\u2014]"
+    "[\u0080-\u00bf\u20ac\u201a\u0192\u201e\u2026\u2020\u2021\u02c6\u2030\u0160\u2039\u0152\u017d\u2018\u2019\u201c"
+    "\u201d\u2022\u2013\u2014\u02dc\u2122\u0161\u203a\u0153\u017e\u0178]"
+)
+_RAW: Final = re.compile("[\u0120\u010a\u2581][^\\W\\d_]")
+_BYTES: Final = re.compile(r"(?:<0x[0-9A-F]{2}>){2,}")
+_CARRY: Final = 16
+
+
+class Encoding:
+    """One channel. ``prompt_text`` is looked at once, for what it holds already."""
+
+    __slots__ = (
+        "_allowed",
+        "_channel",
+        "_hits",
+        "_last",
+        "_policy",
+        "_raw",
+        "_raw_onset",
+        "_recent",
+        "_seen",
+        "_spaces",
+        "_waiting",
+        "condemned",
+        "doubt",
+    )
+
+    def __init__(self, *, channel: str = "content", prompt_text: str | None = None, policy: Policy = DEFAULT) -> None:
+        self.doubt = 0
+        self.condemned = False
+        self._channel = channel
+        self._policy = policy
+        prompt = prompt_text or ""
+        self._allowed = {
+            "replacement": _REPLACEMENT in prompt,
+            "mojibake": _MOJIBAKE.search(prompt) is not None,
+            "raw": _RAW.search(prompt) is not None,
+            "bytes": "<0x" in prompt,
+        }
+        self._seen = 0
+        self._recent = ""  # the last characters, for what lies across a border
+        self._waiting = -1  # offset of a replacement character whose right neighbour has not come
+        self._hits: list[int] = []
+        self._raw = 0
+        self._raw_onset = 0
+        self._spaces = 0
+        self._last = 0  # offset up to which mojibake and raw tokens were counted
+
+    def feed(
+        self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
+    ) -> Sequence[Finding]:
+        if self.condemned or not text:
+            return ()
+        start = self._seen
+        self._seen = seen = start + len(text)
+        found: Sequence[Finding] = ()
+        if self._waiting >= 0 or not text.isascii():
+            found = self._odd(text, start)
+        if not found and ">" in text and not self._allowed["bytes"]:
+            found = self._byte_tokens(text, start)
+        if self._raw:
+            self._spaces += text.count(" ")
+        self._recent = text[-200:] if len(text) >= 200 else (self._recent + text)[-200:]
+        if found:
+            self.condemned = True
+            if found[0].code != "encoding.replacement_char":  # that was held since its onset
+                self.doubt = max(self.doubt, found[0].detected_at - 1)
+        else:
+            self.doubt = seen if self._waiting < 0 else max(self.doubt, self._waiting)
+        return found
+
+    def finish(self) -> Sequence[Finding]:
+        if self.condemned:
+            return ()
+        self.doubt = self._seen
+        if self._waiting < 0:
+            return ()
+        onset, self._waiting = self._waiting, -1
+        message = "the text ends in the middle of a code point"
+        return (Finding("encoding.split_code_point", "warn", message, self._channel, onset, self._seen, 0.9),)
+
+    def _odd(self, text: str, start: int) -> Sequence[Finding]:
+        if not self._allowed["replacement"]:
+            found = self._replacements(text, start)
+            if found:
+                return found
+        surrogate = _SURROGATE.search(text)
+        if surrogate is not None:
+            at = start + surrogate.start()
+            message = "half of a surrogate pair: a code point was cut in two and put together wrongly"
+            return (Finding("encoding.split_code_point", "error", message, self._channel, at, at + 1, 0.99),)
+        if not self._allowed["mojibake"]:
+            found = self._mojibake(text, start)
+            if found:
+                return found
+        if not self._allowed["raw"]:
+            return self._raw_tokens(text, start)
+        return ()
+
+    def _replacements(self, text: str, start: int) -> Sequence[Finding]:
+        at = 0
+        while True:
+            if self._waiting < 0:
+                at = text.find(_REPLACEMENT, at)
+                if at < 0:
+                    return ()
+                self._waiting = start + at
+            while at < len(text) and text[at] == _REPLACEMENT:
+                at += 1
+            if at == len(text):
+                return ()
+            onset, self._waiting = self._waiting, -1
+            before = (
+                (self._recent + text[: max(onset - start, 0)])[-160:] if onset >= start else self._before(onset, start)
+            )
+            if not _about(before, text[at]):
+                count = start + at - onset
+                message = "a replacement character stands where a character of the answer was lost"
+                evidence = {"count": count, "before": before[-12:], "after": text[at : at + 1]}
+                self.doubt = max(self.doubt, onset)
+                return (
+                    Finding(
+                        "encoding.replacement_char",
+                        "error",
+                        message,
+                        self._channel,
+                        onset,
+                        start + at + 1,
+                        0.97,
+                        evidence,
+                    ),
+                )
+
+    def _before(self, onset: int, start: int) -> str:
+        gone = start - onset
+        return self._recent[:-gone] if gone < len(self._recent) else ""
+
+    def _mojibake(self, text: str, start: int) -> Sequence[Finding]:
+        whole = self._recent[-2:] + text
+        shift = start - len(self._recent[-2:])
+        for match in _MOJIBAKE.finditer(whole):
+            at = shift + match.start()
+            if at < self._last:
+                continue
+            self._last = shift + match.end()
+            self._hits.append(at)
+            if len(self._hits) >= self._policy.mojibake_hits:
+                message = "UTF-8 was read as Windows-1252 on its way"
+                evidence = {"example": match.group(), "count": len(self._hits)}
+                onset = self._hits[0]
+                return (
+                    Finding("encoding.mojibake", "error", message, self._channel, onset, self._last, 0.95, evidence),
+                )
+        return ()
+
+    def _raw_tokens(self, text: str, start: int) -> Sequence[Finding]:
+        whole = self._recent[-1:] + text
+        shift = start - len(self._recent[-1:])
+        for match in _RAW.finditer(whole):
+            if not self._raw:
+                self._raw_onset = shift + match.start()
+            self._raw += 1
+            if self._raw >= 8 and self._raw > 2 * (self._spaces + text[: match.end()].count(" ")):
+                message = "the tokenizer's own spelling of spaces was never decoded"
+                end = shift + match.end()
+                return (
+                    Finding(
+                        "encoding.raw_tokens", "error", message, self._channel, self._raw_onset, end, 0.95,
+                        {"example": match.group(), "count": self._raw},
+                    ),
+                )  # fmt: skip
+        return ()
+
+    def _byte_tokens(self, text: str, start: int) -> Sequence[Finding]:
+        carry = self._recent[-_CARRY:]
+        match = _BYTES.search(carry + text)
+        if match is None or match.end() <= len(carry):
+            return ()
+        onset = start - len(carry) + match.start()
+        first = onset + 12  # the second of two makes it certain
+        message = "a tokenizer's byte tokens were printed instead of the character that they spell"
+        evidence = {"example": match.group()[:24]}
+        return (Finding("encoding.byte_tokens", "error", message, self._channel, onset, first, 0.97, evidence),)
+
+
+def _about(before: str, after: str) -> bool:
+    if before[-1:] in _OPEN and after in _CLOSE:
+        return True
+    recent = before.lower()
+    return any(name in recent for name in _ABOUT)
