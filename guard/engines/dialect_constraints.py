@@ -247,16 +247,12 @@ MAX_SUBSCHEMAS: Final = 10_000
 
 
 def dropped(constraint: Constraint, drops: frozenset[str]) -> tuple[str, ...]:
-    """The keywords of the schema that this engine's grammar drops, sorted."""
+    """The keywords of the schema that this engine's grammar drops, sorted. ``a+b``: b is dropped beside a."""
     found: set[str] = set()
+    pairs = [key.split("+") for key in drops if "+" in key]
     for schema in _subschemas(constraint.value):
-        found.update(drops & schema.keys())
-        if len(schema.get("allOf") or ()) < 2:
-            found.discard("allOf")
-        for pair in drops:
-            first, plus, second = pair.partition("+")
-            if plus and first in schema and second in schema:
-                found.add(second)
+        found.update(key for key in drops & schema.keys() if key != "allOf" or len(schema[key]) > 1)
+        found.update(second for first, second in pairs if first in schema and second in schema)
     return tuple(sorted(found))
 
 
