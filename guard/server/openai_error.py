@@ -73,7 +73,7 @@ def from_request_error(error: RequestError) -> ErrorReply:
     message = error.message
     if error.param and not message.startswith(error.param):
         message = f"{error.param}: {message}"
-    return reply(error.code, message, error.param)
+    return _reply(kind, error.code, _short(message), _short(error.param))
 
 
 def from_failed(failed: Failed, choices: int, extension: dict[str, Any]) -> ErrorReply:

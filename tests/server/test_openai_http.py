@@ -439,3 +439,12 @@ async def test_an_address_in_use_is_an_os_error() -> None:
     with pytest.raises(OSError, match="in use"):
         serve_http(OpenAIApp(OpenAIScript()), *server.address)
     server.listener.close()
+
+
+async def test_a_callers_own_words_come_back_shortened() -> None:
+    reply = await ask(OpenAIScript(), chat(outguard={"x" * 5000: 1}))
+    assert reply.status == 400
+    assert len(reply.body) < 2000
+    reply = await ask(OpenAIScript(), b"", method="GET", path="/" + "x" * 5000)
+    assert reply.status == 404
+    assert len(reply.body) < 500
