@@ -26,7 +26,7 @@ from grpc_status import rpc_status
 from msgspec import structs
 
 from guard.engines.openai_reader import OpenAIReader
-from guard.events import Closed, Done, Failed, Finished, GuardEvent, StreamEvent
+from guard.events import CONTENT, Closed, Done, Failed, Finished, GuardEvent, StreamEvent, TextDelta
 from guard.normalise import apply_headers
 from guard.request import GenerationRequest, RequestError
 from guard.server.grpc_error import failed_status, internal_status, request_error_status
@@ -156,6 +156,7 @@ class GuardServicer:
     async def _check(self, messages: AsyncIterator[pb.CheckRequest], context: Any) -> None:
         session: CheckSession | None = None
         missing: set[int] = set()
+        seen: set[int] = set()
         reader: OpenAIReader | None = None
         async for message in messages:
             kind = _message(message).WhichOneof("message")
@@ -164,14 +165,14 @@ class GuardServicer:
                     raise RequestError("the first message must be the header", "header", "missing_required_parameter")
                 request = _request(message.header.request, context, check=True)
                 encoder = Encoder(pb.CheckResponse, request)
-                session, missing = self._service.check(request), set(range(request.n))
+                session, missing = await self._service.check(request), set(range(request.n))
                 continue
             events: list[StreamEvent] = []
             match kind:
                 case "header":
                     raise RequestError("a second header", "header")
                 case "events":
-                    events = stream_events(message.events)
+                    events = stream_events(message.events, request.n)
                 case "openai_sse":
                     reader = reader or OpenAIReader()
                     events = reader.feed(message.openai_sse)
@@ -179,9 +180,10 @@ class GuardServicer:
                     raise RequestError("one of header, events and openai_sse must be set", "message")
             if not events:
                 continue
+            seen |= _choices(events)
             out = session.feed(events)
             await _write(context, encoder, out)
-            missing -= _ended(out)
+            missing -= _choices([event for event in out if isinstance(event, Finished | Failed)])
             if not missing:
                 return
         if session is None:
@@ -190,6 +192,9 @@ class GuardServicer:
         last: list[StreamEvent] = [Done()]
         if reader is not None:
             last = [event for event in reader.end() if not isinstance(event, Closed)]
+        # a choice of which nothing came is one that did not finish, and is said to be
+        silent = missing - seen - _choices(last)
+        last = [*(TextDelta(choice, CONTENT, "") for choice in sorted(silent)), *last]
         out = session.feed(last) if last else []
         await _write(context, encoder, [*out, *session.close()])
 
@@ -258,8 +263,9 @@ def _request(message: pb.GenerateRequest, context: Any, *, check: bool = False) 
     return request
 
 
-def _ended(events: Sequence[GuardEvent]) -> set[int]:
-    return {event.choice for event in events if isinstance(event, Finished | Failed)}
+def _choices(events: Sequence[StreamEvent] | Sequence[GuardEvent]) -> set[int]:
+    """Those that the events are about; the protocol's own are about none."""
+    return {event.choice for event in events if hasattr(event, "choice")}
 
 
 async def _write(context: Any, encoder: Encoder, events: Sequence[GuardEvent]) -> None:

@@ -292,9 +292,18 @@ def _value(value: Any) -> Any:
 # --- the messages of a check -----------------------------------------------------------------------------------------
 
 
-def stream_events(message: pb.CheckEvents) -> list[StreamEvent]:
-    """What the caller's engine said. Raises RequestError with the path of the wrong field."""
-    return [_stream_event(event, f"events.events[{i}]") for i, event in enumerate(message.events)]
+def stream_events(message: pb.CheckEvents, n: int) -> list[StreamEvent]:
+    """What the caller's engine said, of ``n`` choices. Raises RequestError with the path of the wrong field."""
+    events: list[StreamEvent] = []
+    for i, one in enumerate(message.events):
+        path = f"events.events[{i}]"
+        event = _stream_event(one, path)
+        if getattr(event, "choice", 0) >= n:
+            raise RequestError(
+                f"must be below n, which is {n}", f"{path}.{one.WhichOneof('event')}.choice", "out_of_range"
+            )
+        events.append(event)
+    return events
 
 
 def _stream_event(event: pb.CheckEvent, path: str) -> StreamEvent:

@@ -104,7 +104,7 @@ class ScriptedService:
             self.closed_at = time.monotonic()
             self.closed.set()
 
-    def check(self, request: GenerationRequest) -> EchoCheck:
+    async def check(self, request: GenerationRequest) -> EchoCheck:
         self.requests.append(request)
         if self.check_error is not None:
             raise self.check_error

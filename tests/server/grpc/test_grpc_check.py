@@ -150,6 +150,16 @@ async def test_with_two_choices_the_other_goes_on(serve: Any) -> None:
     assert (finished.choice, finished.finish_reason) == (1, "stop")
 
 
+async def test_a_choice_of_which_nothing_came_did_not_finish(serve: Any) -> None:
+    two = header(sampling=pb.Sampling(n=2))
+    body = pb.CheckRequest(openai_sse=sse(chunk("a"), chunk(None, "stop"), "[DONE]"))
+    async with serve() as served:
+        for output in (body, said(text("a"), finish())):
+            *_, finished, failed = await check(served.stub, [two, output])
+            assert (finished.choice, finished.finish_reason) == (0, "stop")
+            assert (failed.choice, failed.code) == (1, "stream_cut")
+
+
 async def test_the_header_is_held_to_the_rules_of_a_request(serve: Any) -> None:
     chat = pb.ChatPrompt(messages=[pb.ChatMessage(role=pb.ROLE_USER, text="hi")])
     constraint = pb.Constraint(json_object=pb.JsonObject())
@@ -176,6 +186,8 @@ async def test_what_is_no_check_is_refused(serve: Any) -> None:
             ((HEADER, said(finish(reason=""))), "events.events[0].finish.finish_reason"),
             ((HEADER, said(pb.CheckEvent(fault=pb.CheckFault()))), "events.events[0].fault.kind"),
             ((HEADER, said(pb.CheckEvent(delta=pb.Delta()))), "events.events[0].delta"),
+            ((HEADER, said(text("a"), text("b", 1))), "events.events[1].delta.choice"),
+            ((HEADER, said(finish(7))), "events.events[0].finish.choice"),
             ((bad,), "constraint.json_schema"),
         ):
             error = await refused(served.stub, *messages)
