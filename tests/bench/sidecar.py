@@ -1,0 +1,129 @@
+"""The sidecar under test: a real ``outguard serve`` process with everything on, and what it costs."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.bench.loopback import BenchError, process_cpu
+
+START_SECONDS = 30.0
+STOP_SECONDS = 30.0
+
+CONFIG = """\
+listen: {{http: "127.0.0.1:0", grpc: "127.0.0.1:0"}}
+engines:
+  - {{name: dummy, url: "{url}", dialect: vllm, cluster: bench, precision: bf16, image: dummy}}
+routes:
+{routes}
+trace: {{store: "chdb://{folder}/store", spool: "{folder}/spool", retention: {{default: full}}}}
+"""
+
+
+class Sidecar:
+    """Serves while the context lasts. ``command`` replaces ``outguard serve`` (it is given ``--config PATH``).
+
+    All guards are on (the default policy), the metrics too; traces keep their content and go to an embedded store.
+    """
+
+    def __init__(self, folder: Path, url: str, models: list[str], command: list[str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._config = folder / "outguard.yaml"
+        routes = "\n".join(f"  - {{model: {model}, engines: [dummy]}}" for model in models)
+        self._config.write_text(CONFIG.format(url=url, routes=routes, folder=folder))
+        self._log = folder / "outguard.log"
+        self._command = command or [str(Path(sys.executable).with_name("outguard")), "serve"]
+        self._process: subprocess.Popen[str] | None = None
+        self.port = 0
+        self.started_in = 0.0
+
+    def __enter__(self) -> Self:
+        began = time.monotonic()
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*self._command, "--config", str(self._config)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            self.port = self._announced(began + START_SECONDS)
+        except BaseException:
+            self._stop()
+            raise
+        self.started_in = time.monotonic() - began
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def worker_cpu(self) -> float:
+        """Seconds of CPU of the serving process so far."""
+        return process_cpu(self.pid)
+
+    def writer_cpu(self) -> float:
+        """Seconds of CPU of its child processes (the trace writer) so far."""
+        return sum(process_cpu(pid) for pid in self._children())
+
+    def memory_mb(self) -> float:
+        """Resident memory of the serving process, in MB of 10^6 bytes."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def _children(self) -> list[int]:
+        found: set[int] = set()
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            found.update(map(int, (task / "children").read_text().split()))
+        return sorted(found)
+
+    def _announced(self, until: float) -> int:
+        """The port of the line ``http HOST:PORT``, which comes once requests are taken."""
+        lines: queue.Queue[str] = queue.Queue()
+        process = self._process
+        assert process is not None
+
+        def read() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.put(line)
+            lines.put("")
+
+        threading.Thread(target=read, daemon=True).start()
+        while True:
+            try:
+                line = lines.get(timeout=max(0.01, until - time.monotonic()))
+            except queue.Empty:
+                raise BenchError(f"the sidecar was not ready after {START_SECONDS:.0f} s:\n{self._tail()}") from None
+            if not line:
+                raise BenchError(f"the sidecar did not start:\n{self._tail()}")
+            if line.startswith("http "):
+                return int(line.rpartition(":")[2])
+
+    def _tail(self) -> str:
+        return self._log.read_text(errors="replace")[-3000:]
+
+    def _stop(self) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
