@@ -20,6 +20,9 @@ import urllib.request
 from pathlib import Path
 from typing import IO, Any
 
+MODEL = "smollm2"
+"""The name it serves under (it answers to any)."""
+
 MODEL_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
@@ -42,6 +45,31 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
+def get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text = answer.read().decode()
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def tokenize(url: str, text: str) -> list[int]:
+    """The engine's own token ids of a text, without special ones."""
+    body = json.dumps({"content": text, "add_special": False}).encode()
+    with urllib.request.urlopen(f"{url}/tokenize", body, timeout=10) as answer:
+        ids: list[int] = json.load(answer)["tokens"]
+    return ids
+
+
+def requests_processing(url: str) -> int:
+    """The engine's own count of the requests that it is working on."""
+    for line in str(get(f"{url}/metrics")).splitlines():
+        if line.startswith("llamacpp:requests_processing "):
+            return int(float(line.split()[1]))
+    raise RuntimeError("the engine's metrics do not count its requests")
+
+
 class LlamaCpp:
     """One engine. ``url`` is its base, without /v1."""
 
@@ -54,19 +82,12 @@ class LlamaCpp:
 
     def get(self, path: str) -> Any:
         """A GET answer: parsed when it is JSON, else text."""
-        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
-            text = answer.read().decode()
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
+        return get(self.url + path)
 
-    def gauge(self, name: str) -> float:
-        """One value of the engine's metrics, e.g. ``llamacpp:requests_processing``."""
-        for line in str(self.get("/metrics")).splitlines():
-            if line.startswith(f"{name} "):
-                return float(line.split()[1])
-        raise KeyError(name)
+    @property
+    def busy(self) -> int:
+        """How many requests it is working on."""
+        return requests_processing(self.url)
 
     @property
     def alive(self) -> bool:
@@ -112,6 +133,7 @@ def _serve(port: int, parallel: int, context: int, threads: int) -> None:
 
     params = xllamacpp.CommonParams()
     params.model.path = str(model_path())
+    params.model_alias = {MODEL}
     params.hostnames = ["127.0.0.1"]
     params.port = port
     params.n_ctx = context

@@ -251,9 +251,13 @@ def dropped(constraint: Constraint, drops: frozenset[str]) -> tuple[str, ...]:
     found: set[str] = set()
     pairs = [key.split("+") for key in drops if "+" in key]
     for schema in _subschemas(constraint.value):
-        found.update(key for key in drops & schema.keys() if key != "allOf" or len(schema[key]) > 1)
+        found.update(drops & schema.keys() - ({"allOf"} if _short(schema.get("allOf")) else set()))
         found.update(second for first, second in pairs if first in schema and second in schema)
     return tuple(sorted(found))
+
+
+def _short(value: Any) -> bool:
+    return not isinstance(value, list) or len(value) < 2
 
 
 def _subschemas(root: Any) -> Iterator[Body]:

@@ -391,6 +391,7 @@ def test_llamacpp_takes_no_grammar_beside_tools_but_a_schema() -> None:
         ({"items": [{"properties": {"x": {"multipleOf": 2}}}]}, {"sglang", "trtllm", "llamacpp"}),
         ({"$defs": {"a": {"oneOf": [{}, {}]}}}, {"sglang", "trtllm", "vllm"}),
         ({"allOf": [{}]}, set()),
+        ({"allOf": 5, "properties": [], "items": None}, set()),
         ({"anyOf": [{"allOf": [{}, {}]}]}, {"sglang", "trtllm", "vllm"}),
         ({"pattern": "a", "maxLength": 3}, {"sglang", "trtllm"}),
         ({"maxLength": 3}, set()),
