@@ -257,7 +257,7 @@ def _name(error: BaseException) -> str:
 
 def _brief(error: BaseException) -> str:
     text = re.sub(r"\(version [^)]*\)|\(for url [^)]*\)", "", str(error)).strip()
-    text = re.sub(r"(Code: \d+\. DB::Exception: )+", "", text)
+    text = re.sub(r"(Code: \d+\. DB::Exception: )+|Received ClickHouse exception, .*?server response: ", "", text)
     return text[:500]
 
 

@@ -95,7 +95,8 @@ class Delivery:
     def _set_aside(self, segment: str, offset: int, what: str, reason: str, data: bytes) -> None:
         self.refused += 1
         name = f"{segment}-{offset}-{what}"
-        log.error("a row was set aside as %s: the store does not take it", name)
+        if self.refused <= ASIDE_FILES:
+            log.error("a row was set aside as %s: the store does not take it", name)
         try:
             self._aside.mkdir(parents=True, exist_ok=True, mode=0o700)
             if self.refused <= ASIDE_FILES:

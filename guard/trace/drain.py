@@ -102,17 +102,21 @@ class Drain:
         for worker in self.workers():
             for segment in self.segments(worker):
                 with contextlib.suppress(FileNotFoundError):
-                    found[worker, segment] = self._path(worker, segment).stat().st_size
+                    found[worker, segment] = self.path(worker, segment).stat().st_size
         return found
 
     def passed(self, tails: dict[tuple[str, str], int]) -> int:
         """How many of the bytes that ``tails`` named are not stored yet."""
         left = 0
         for (worker, segment), size in tails.items():
-            progress = self._of(worker)
-            if self._path(worker, segment).exists():
-                left += size - (progress.offset if progress.segment == segment else 0)
+            if self.path(worker, segment).exists():
+                left += size - self.position(worker, segment)
         return max(0, left)
+
+    def position(self, worker: str, segment: str) -> int:
+        """Up to which offset a segment is stored."""
+        progress = self._of(worker)
+        return progress.offset if progress.segment == segment else 0
 
     def workers(self) -> list[str]:
         try:
@@ -139,7 +143,7 @@ class Drain:
         pending = progress.pending if progress.segment == segment else 0
         try:
             complete = self._complete(worker, segment)  # asked before the length is, which may grow until then
-            with open(self._path(worker, segment), "rb") as file:
+            with open(self.path(worker, segment), "rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 limit = pending - start if pending else self.size
                 data = os.pread(file.fileno(), limit, start)
@@ -172,7 +176,7 @@ class Drain:
         key = (worker, segment)
         if key in self._locks:
             return True
-        fd = os.open(self._path(worker, segment), os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(self.path(worker, segment), os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -182,12 +186,12 @@ class Drain:
         return True
 
     def _remove(self, worker: str, segment: str) -> None:
-        self._path(worker, segment).unlink(missing_ok=True)
+        self.path(worker, segment).unlink(missing_ok=True)
         fd = self._locks.pop((worker, segment), -1)
         if fd >= 0:
             os.close(fd)
 
-    def _path(self, worker: str, segment: str) -> Path:
+    def path(self, worker: str, segment: str) -> Path:
         return self.root / worker / f"{segment}.seg"
 
     def _of(self, worker: str) -> Progress:

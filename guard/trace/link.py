@@ -32,6 +32,10 @@ EXIT_LOCKED: Final = 75
 """The writer's exit code when another process has the store or the spool."""
 
 
+class Closing(Unavailable):
+    """The writer is ending: whoever comes after it can be asked."""
+
+
 def encode(message: Mapping[str, Any]) -> bytes:
     body = msgspec.msgpack.encode(message, enc_hook=str)
     return len(body).to_bytes(4, "big") + body
@@ -105,7 +109,7 @@ def ask(connection: socket.socket, message: Mapping[str, Any], timeout: float) -
         raise Unavailable("the writer of the trace store went away")
     if answer.get("ok"):
         return answer
-    kind = QueryError if answer.get("error") == "query" else Unavailable
+    kind = {"query": QueryError, "closing": Closing}.get(str(answer.get("error")), Unavailable)
     raise kind(str(answer.get("message", "")), answer.get("code"))
 
 
@@ -147,9 +151,7 @@ class EmbeddedReader(SqlReader):
         return self._ask({"op": "status"}, 10.0)["status"]  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._hang_up()
         if self._process is not None:
             process, self._process = self._process, None
             if process.stdin:
@@ -161,19 +163,26 @@ class EmbeddedReader(SqlReader):
                 process.wait()
 
     def _ask(self, message: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        for last in (False, True):
+        """A writer may be restarted, or make place for another: every question may be asked twice."""
+        deadline = time.monotonic() + START_SECONDS
+        tries = 0
+        while True:
             if self._connection is None:
                 self._connection = self._open()
             try:
                 return ask(self._connection, message, timeout)
-            except Unavailable:
-                # a writer that was restarted, or made place for another: every question may be asked twice
-                if self._connection is not None:
-                    self._connection.close()
-                    self._connection = None
-                if last:
+            except Unavailable as error:
+                self._hang_up()
+                tries += 1
+                again = time.monotonic() < deadline if isinstance(error, Closing) else tries < 2
+                if not again:
                     raise
-        raise AssertionError("unreachable")
+                time.sleep(0.05)
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _open(self) -> socket.socket:
         deadline = time.monotonic() + START_SECONDS
@@ -188,7 +197,7 @@ class EmbeddedReader(SqlReader):
                 if self._process.stdin:
                     self._process.stdin.close()
                 self._process = None
-                if code != EXIT_LOCKED:
+                if code not in (0, EXIT_LOCKED):  # it has made place, or found another one there
                     raise Unavailable(
                         f"the trace store at {self._path} cannot be opened (its writer ended with {code})"
                     )

@@ -88,7 +88,7 @@ class MemoryStore:
         return record
 
     def attempts(self, trace_id: str) -> list[AttemptRecord]:
-        attempts = [msgspec.convert(row, AttemptRecord) for row in self._of("attempts", trace_id)]
+        attempts = [msgspec.convert(row, AttemptRecord, strict=False) for row in self._of("attempts", trace_id)]
         for attempt in attempts:
             attempt.findings = [
                 f for f in self.findings(trace_id) if (f.choice, f.attempt) == (attempt.choice, attempt.attempt)

@@ -88,6 +88,8 @@ def _request(out: dict[str, list[Row]], record: RequestRecord, segment: str, off
     for number, attempt in enumerate(attempts):
         findings, attempt.findings = attempt.findings, []
         attempt.started_at = attempt.started_at or record.started_at
+        attempt.token_logprobs = _sayable(attempt.token_logprobs)
+        attempt.runner_up_logprobs = _sayable(attempt.runner_up_logprobs)
         out["attempts"].append(Row(offset, number, _line(segment, offset, number, axes, attempt)))
         if not findings:
             continue
@@ -98,6 +100,14 @@ def _request(out: dict[str, list[Row]], record: RequestRecord, segment: str, off
             finding.engine, finding.attempt, finding.choice = attempt.engine, attempt.attempt, attempt.choice
             row = len(out["findings"]) - _first(out["findings"], offset)
             out["findings"].append(Row(offset, row, _line(segment, offset, row, place, finding)))
+
+
+def _sayable(numbers: list[float]) -> list[Any]:
+    """JSON has no word for what is no number, and null would be read as 0: a logprob that says "certain"."""
+    total = sum(numbers)
+    if total - total == 0.0:
+        return numbers
+    return [number if number - number == 0.0 else str(number) for number in numbers]
 
 
 def _first(found: list[Row], offset: int) -> int:

@@ -27,14 +27,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import tenacity
 
 from guard.trace.delivery import Delivery
 from guard.trace.drain import Batch, Drain
-from guard.trace.link import EXIT_LOCKED, LOCK, MAX_QUESTION, SOCKET, address, ask, connect, encode, receive
+from guard.trace.follow import Follower
+from guard.trace.link import EXIT_LOCKED, LOCK, MAX_QUESTION, SOCKET, Closing, address, ask, connect, encode, receive
+from guard.trace.rows import decode
 from guard.trace.store import QueryError, Store, StoreError, Target, Unavailable, parse_dsn
+
+if TYPE_CHECKING:
+    from guard.trace.otel import Telemetry
 
 log: Final = logging.getLogger("outguard.writer")
 
@@ -48,10 +54,19 @@ STOP_SECONDS: Final = 10.0
 class Writer:
     """``target`` None: there is no store, and the spool is only emptied (for telemetry)."""
 
-    def __init__(self, target: Target | None, spool: Path | None, *, yielding: bool = False) -> None:
+    def __init__(
+        self,
+        target: Target | None,
+        spool: Path | None,
+        *,
+        yielding: bool = False,
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self._target = target
         self._yielding = yielding
         self._drain = Drain(spool) if spool is not None else None
+        self._telemetry = telemetry
+        self._follower = Follower(self._drain) if self._drain is not None and telemetry is not None else None
         self._aside = (spool or Path()) / "aside"
         self._store: Store | None = None
         self._asked: Store | None = None
@@ -96,6 +111,8 @@ class Writer:
                 self._asked = self._store = None
             if self._drain is not None:
                 self._drain.close()
+            if self._telemetry is not None:
+                self._telemetry.shutdown()
 
     def _open(self) -> None:
         self._store = open_target(self._target)
@@ -110,8 +127,10 @@ class Writer:
         idle = True
         if self._drain is None:
             return True
+        self._tell()
         for batch in self._drain.batches():
             idle = False
+            self._tell()  # a batch's segment may be gone after it
             self._drain.begin(batch)
             self._deliver(batch)
             self._drain.commit(batch)
@@ -150,12 +169,25 @@ class Writer:
     def _pause(self, seconds: float) -> None:
         self._stop.wait(seconds)
 
+    def _tell(self) -> None:
+        """Telemetry does not wait for the store."""
+        if self._follower is None or self._telemetry is None:
+            return
+        for frame in self._follower.poll():
+            try:
+                self._telemetry.observe(decode(frame.kind, frame.payload))
+            except msgspec.DecodeError:
+                pass  # set aside, and named, when its batch is stored
+            except Exception:
+                log.exception("a record could not be told to the telemetry endpoint")
+
     def _note(self, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         text = error.message if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
         if text != self._error:
             log.warning("%s; trying again", text)
         self._error = text
+        self._tell()
 
     # --- answering, on threads of their own --------------------------------------------------------------------------
 
@@ -177,14 +209,17 @@ class Writer:
         except QueryError as error:
             return {"ok": False, "error": "query", "message": error.message, "code": error.code}
         except StoreError as error:
-            return {"ok": False, "error": "unavailable", "message": error.message, "code": error.code}
+            kind = "closing" if isinstance(error, Closing) else "unavailable"
+            return {"ok": False, "error": kind, "message": error.message, "code": error.code}
 
     def _query(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
         if not self._opened.wait(20.0):
             raise Unavailable(self._error or "the trace store is still being opened")
         with self._asking:
-            if self._stop.is_set() or self._target is None:
-                raise Unavailable("the trace store is closed")
+            if self._stop.is_set():
+                raise Closing("the writer of the trace store is ending")
+            if self._target is None:
+                raise Unavailable("no trace store is configured")
             if self._asked is None:
                 self._asked = open_target(self._target, read_only=True)
             return self._asked.query(str(message["sql"]), message.get("params") or {}, limit=int(message["limit"]))
@@ -195,7 +230,9 @@ class Writer:
         tails = self._drain.tails()
         deadline = time.monotonic() + min(timeout, 60.0)
         while left := self._drain.passed(tails):
-            if self._stop.is_set() or time.monotonic() > deadline:
+            if self._stop.is_set():
+                raise Closing("the writer of the trace store is ending")
+            if time.monotonic() > deadline:
                 log.debug("%d bytes were left when a flush ran out of time", left)
                 return False
             self._wake.set()
@@ -317,6 +354,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m guard.trace.writer", description=__doc__.split("\n")[0])
     parser.add_argument("--store", default=os.environ.get("OUTGUARD_STORE", "none"), help="DSN, or none")
     parser.add_argument("--spool", default="", help="directory of the workers' segments")
+    parser.add_argument("--otlp", default="", help="base address of an OTLP/HTTP collector")
+    parser.add_argument("--service", default="outguard", help="service.name in what goes there")
     parser.add_argument("--yielding", action="store_true", help="make place for a writer without this flag")
     options = parser.parse_args(argv)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -339,7 +378,12 @@ def main(argv: list[str] | None = None) -> int:
         locks.append(lock)
     if target is not None and target.embedded:
         settle(home)
-    writer = Writer(target, spool, yielding=options.yielding)
+    telemetry = None
+    if options.otlp:
+        from guard.trace.otel import Telemetry
+
+        telemetry = Telemetry(options.otlp, options.service)
+    writer = Writer(target, spool, yielding=options.yielding, telemetry=telemetry)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: writer.stop())
     threading.Thread(target=_parent_gone, args=(writer,), daemon=True, name="parent").start()

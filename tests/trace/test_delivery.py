@@ -1,0 +1,148 @@
+"""A batch into the store exactly once: refused rows set aside, repetitions dropped, tokens without rows noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from guard.trace.delivery import Delivery
+from guard.trace.drain import Batch, Drain
+from guard.trace.memory import MemoryStore
+from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord
+from guard.trace.rows import Row
+from guard.trace.spool import Spool
+from guard.trace.store import Refused, Unavailable
+
+Make = Callable[..., RequestRecord]
+
+
+class Picky(MemoryStore):
+    """Refuses a batch that holds certain words, as a parser does: all of it."""
+
+    def __init__(self, *words: bytes) -> None:
+        super().__init__()
+        self.words = words
+        self.calls: list[tuple[str, int, str]] = []
+
+    def insert(self, table: str, rows: Sequence[Row], token: str) -> None:
+        self.calls.append((table, len(rows), token))
+        if any(word in row.line for row in rows for word in self.words):
+            raise Refused("code 72", 72) from ValueError("cannot parse 'the row'")
+        super().insert(table, rows, token)
+
+
+class Forgetful(MemoryStore):
+    """Writes down the token, and is killed before the rows are there."""
+
+    def __init__(self, deaths: int) -> None:
+        super().__init__()
+        self.deaths = deaths
+
+    def insert(self, table: str, rows: Sequence[Row], token: str) -> None:
+        if self.deaths:
+            self.deaths -= 1
+            super().insert(table, [], token)
+            raise Unavailable("gone")
+        super().insert(table, rows, token)
+
+
+@pytest.fixture
+def batch(tmp_path: Path, make: Make) -> Batch:
+    spool = Spool(tmp_path / "spool")
+    for number in range(7):
+        spool.write(make(number))
+    spool.write_outcome(OutcomeRecord("t", "call", 5.0, True, "fine"))
+    spool.close()
+    return next(Drain(tmp_path / "spool").batches())
+
+
+def count(store: MemoryStore) -> dict[str, int]:
+    return {table: len(rows) for table, rows in store._rows.items() if rows}
+
+
+def test_a_batch_becomes_rows_of_every_table(batch: Batch, tmp_path: Path, make: Make) -> None:
+    store = MemoryStore()
+    delivery = Delivery(store, tmp_path / "aside")
+    assert delivery.deliver(batch) == 8
+    assert count(store) == {"requests": 7, "attempts": 14, "findings": 14, "outcomes": 1}
+    found = store.get_request(make(3).trace_id)
+    assert found is not None
+    assert [attempt.engine for attempt in found.attempts] == ["primary", "second"]
+    places = [(row["spool_offset"], row["spool_row"]) for row in store._rows["findings"]]
+    assert len(set(places)) == len(places)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_the_same_batch_twice_is_stored_once(batch: Batch, tmp_path: Path, again: bool) -> None:
+    store = MemoryStore()
+    Delivery(store, tmp_path).deliver(batch)
+    Delivery(store, tmp_path).deliver(batch._replace(again=again))
+    assert count(store)["requests"] == 7
+
+
+def test_a_batch_under_other_names_is_still_stored_once_when_it_is_in_doubt(batch: Batch, tmp_path: Path) -> None:
+    store = MemoryStore()
+    Delivery(store, tmp_path).deliver(batch)
+    store._tokens.clear()  # so old that the store has forgotten it
+    Delivery(store, tmp_path).deliver(batch._replace(again=True))
+    assert count(store) == {"requests": 7, "attempts": 14, "findings": 14, "outcomes": 1}
+
+
+def test_a_token_without_its_rows_is_noticed(batch: Batch, tmp_path: Path) -> None:
+    store = Forgetful(deaths=1)
+    delivery = Delivery(store, tmp_path)
+    with pytest.raises(Unavailable):
+        delivery.deliver(batch)
+    delivery.deliver(batch._replace(again=True))
+    assert count(store) == {"requests": 7, "attempts": 14, "findings": 14, "outcomes": 1}
+
+
+def test_refused_rows_are_set_aside_by_name_and_the_others_stored(batch: Batch, tmp_path: Path) -> None:
+    store = Picky(b'"req-2"', b'"req-5"')
+    delivery = Delivery(store, tmp_path / "aside")
+    delivery.deliver(batch)
+    assert count(store)["requests"] == 5
+    assert delivery.refused == 10  # two requests, their four attempts and four findings
+    kept = sorted(path.name for path in (tmp_path / "aside").iterdir())
+    assert [name for name in kept if "requests" in name and name.endswith(".row")] == sorted(
+        f"{batch.segment}-{batch.frames[n].start}-requests-0.row" for n in (2, 5)
+    )
+    why = next((tmp_path / "aside").glob("*.why")).read_text()
+    assert "cannot parse" in why
+    again = Picky(b'"req-2"', b'"req-5"')
+    again._tokens, again._rows = store._tokens, store._rows
+    Delivery(again, tmp_path / "aside").deliver(batch._replace(again=True))
+    assert count(again)["requests"] == 5
+    assert sorted(path.name for path in (tmp_path / "aside").iterdir()) == kept
+
+
+def test_halves_have_the_same_names_every_time(batch: Batch, tmp_path: Path) -> None:
+    first, second = Picky(b'"req-2"'), Picky(b'"req-2"')
+    Delivery(first, tmp_path).deliver(batch)
+    Delivery(second, tmp_path).deliver(batch)
+    assert first.calls == second.calls
+
+
+def test_a_payload_that_is_no_record_is_set_aside(tmp_path: Path, make: Make) -> None:
+    spool = Spool(tmp_path / "spool")
+    spool.write(make(1))
+    spool.write_outcome(make(2))  # type: ignore[arg-type]  # a record under the wrong kind
+    spool.close()
+    store = MemoryStore()
+    delivery = Delivery(store, tmp_path / "aside")
+    assert delivery.deliver(next(Drain(tmp_path / "spool").batches())) == 1
+    assert delivery.refused == 1
+    assert len(list((tmp_path / "aside").glob("*-record.row"))) == 1
+
+
+def test_losses_are_rows_too(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    spool._lose("bound")
+    spool.close()
+    store = MemoryStore()
+    Delivery(store, tmp_path).deliver(next(Drain(tmp_path / "spool").batches()))
+    row = store._rows["losses"][0]
+    assert (row["worker"], row["reason"], row["count"]) == ("0", "bound", 1)
+    assert set(LossRecord.__struct_fields__) <= row.keys()
