@@ -110,10 +110,10 @@ class AttemptEvidence:
             return
         record.outcome = "refused" if why.cause.startswith("open.") else "condemned"
         record.error_kind, record.error_message, record.error_status = why.cause, why.message, why.status or 0
-        if record.outcome == "condemned" and not why.cause.startswith(("fault.", "stream.", "deadline")):
-            record.onset = why.onset
-        elif record.outcome == "condemned":
+        if record.outcome == "condemned" and why.cause.startswith(("stream.", "deadline")):
             record.outcome = "fault"
+        elif record.outcome == "condemned":
+            record.onset = why.onset
 
     def _contradictions(self, guard: StreamGuard) -> list[str]:
         """What the engine was asked to enforce, took, and broke. An engine that was not asked contradicts nothing."""

@@ -11,13 +11,13 @@ from typing import Any
 
 from detectors import Leak, Panel, StreamIntegrity
 from detectors import Policy as Thresholds
-from detectors.contract import Detector
+from detectors.empty import Facts
 from guard.config import Policy
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.toolcall import ToolCallGuard
 from guard.events import CONTENT
 from guard.request import GenerationRequest
-from guard.stream import Plan
+from guard.stream import Plan, Watcher
 
 PROMPT_CHARS = 20_000
 """How much of the prompt's end detectors may look at: what a caller asks for stands in the last turns."""
@@ -28,7 +28,7 @@ def plan_for(request: GenerationRequest, policy: Policy, compiled: CompiledConst
     json_content = request.constraint is not None and request.constraint.kind in ("json_schema", "json_object")
     tool_names = tuple(tool.name for tool in request.tools)
 
-    def new_panel(channel: str) -> Detector:
+    def new_panel(channel: str) -> Watcher:
         if policy.detectors == "off":
             return Unwatched()
         is_json = channel.startswith("tool:") or (json_content and channel == CONTENT)
@@ -52,11 +52,12 @@ def plan_for(request: GenerationRequest, policy: Policy, compiled: CompiledConst
 
     return Plan(
         new_panel=new_panel,
-        new_integrity=StreamIntegrity,
+        new_integrity=lambda: StreamIntegrity(json=json_content),
         new_checker=(lambda: compiled.checker(policy.json_release, policy.repairs)) if compiled else None,
         new_tools=new_tools if request.tools else None,
         act_on_detectors=policy.detectors == "enforce",
         act_on_constraints=policy.constraints == "enforce",
+        repairs=policy.repairs,
     )
 
 
@@ -65,13 +66,18 @@ class Unwatched:
 
     def __init__(self) -> None:
         self.doubt = 0
+        self._visible = 0
 
     def feed(self, text: str, token_ids: object = None, logprobs: object = None) -> tuple[()]:
         self.doubt += len(text)
+        self._visible += len(text.strip())
         return ()
 
     def finish(self) -> tuple[()]:
         return ()
+
+    def facts(self) -> Facts:
+        return Facts(self.doubt, self._visible)
 
 
 def prompt_text(request: GenerationRequest) -> str | None:

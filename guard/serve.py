@@ -42,7 +42,7 @@ async def serve(config: Config, announce: Announce) -> None:
         for engine in engines.values():
             stack.push_async_callback(engine.aclose)
         constraints = ConstraintCache()
-        stack.push_async_callback(constraints.aclose)
+        stack.callback(constraints.close)
         tracing = build_tracing(config)
         await tracing.start()
         stack.push_async_callback(tracing.aclose)

@@ -16,12 +16,13 @@ given as ``delivered`` and is fed to the detectors and the checker first, so tha
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from detectors.contract import Detector
+from detectors.empty import Facts
 from guard.constraint.contract import Checker
 from guard.delivered import Delivered
 from guard.events import (
@@ -62,6 +63,12 @@ class ToolGuard(Protocol):
     def verdict(self) -> str: ...
 
 
+class Watcher(Detector, Protocol):
+    """All detectors of one channel (detectors/panel.py)."""
+
+    def facts(self) -> Facts: ...
+
+
 class Integrity(Protocol):
     """Holds the protocol of one stream together (detectors/stream.py)."""
 
@@ -69,18 +76,29 @@ class Integrity(Protocol):
 
     def usage(self, prompt_tokens: int, completion_tokens: int, total_tokens: int) -> Sequence[Finding]: ...
 
-    def end(self, *, kind: str, done: bool, message: str, text_chars: int, tool_calls: int) -> Sequence[Finding]: ...
+    def end(
+        self,
+        *,
+        kind: str,
+        done: bool,
+        message: str,
+        text_chars: int,
+        tool_calls: int,
+        channels: Mapping[str, Facts],
+        stopped_at_once: bool,
+    ) -> Sequence[Finding]: ...
 
 
 class Plan(Struct):
     """What every attempt at one answer is held against; made once a request from its constraint, tools and policy."""
 
-    new_panel: Callable[[str], Detector]
+    new_panel: Callable[[str], Watcher]
     new_integrity: Callable[[], Integrity]
     new_checker: Callable[[], Checker] | None = None
     new_tools: Callable[[], ToolGuard] | None = None
     act_on_detectors: bool = True
     act_on_constraints: bool = True
+    repairs: bool = True
 
 
 class Condemned(Struct):
@@ -97,7 +115,7 @@ class Condemned(Struct):
 class _Channel:
     __slots__ = ("checker", "fed", "panel", "shift")
 
-    def __init__(self, panel: Detector, checker: Checker | None) -> None:
+    def __init__(self, panel: Watcher, checker: Checker | None) -> None:
         self.panel = panel
         self.checker = checker
         self.fed = 0
@@ -165,20 +183,21 @@ class StreamGuard:
             self.tokens += len(delta.logprobs) if delta.logprobs else 1
         start = channel.fed
         channel.fed = end = start + len(text)
-        found = channel.panel.feed(text, delta.token_ids, _chosen(delta.logprobs) if delta.logprobs else None)
+        checker = channel.checker
+        logprobs = _chosen(delta.logprobs) if delta.logprobs else None
+        if checker is None:
+            found = channel.panel.feed(text, delta.token_ids, logprobs)
+            clear = channel.panel.doubt
+        else:
+            found = checker.feed(text)
+            seen = self._seen_until(found, start, text) if found else text
+            found = _in_order(found, channel.panel.feed(seen, delta.token_ids, logprobs))
+            clear = channel.clear()
         if found:
             self._take(found, out)
-        clear = channel.panel.doubt
-        checker = channel.checker
-        if checker is not None:
-            found = checker.feed(text)
-            if found:
-                self._take(found, out)
-            if checker.safe < clear:
-                clear = checker.safe
         if clear >= end and not self._pending and not self.ended and not (checker and checker.drops):
             if text or delta.token_ids or delta.logprobs:
-                release = Release(delta.choice, delta.channel, text, delta.token_ids, delta.logprobs)
+                release = Release(self._choice, delta.channel, text, delta.token_ids, delta.logprobs)
                 self._delivered.add(release)
                 out.append(release)
             return
@@ -196,6 +215,7 @@ class StreamGuard:
     def _take_calls(self, pieces: Sequence[ToolRelease | Finding | Repair], out: list[GuardEvent]) -> None:
         for piece in pieces:
             if isinstance(piece, ToolRelease):
+                piece.choice = self._choice  # an engine numbers its only choice 0, whichever of the caller's it is
                 name = tool_channel(piece.index)
                 channel = self._channels.get(name) or self._open(name)
                 start = channel.fed
@@ -206,6 +226,7 @@ class StreamGuard:
             elif isinstance(piece, Finding):
                 self._take((piece,), out)
             else:
+                piece.choice = self._choice
                 out.append(piece)
         self._drain(out)
 
@@ -232,19 +253,56 @@ class StreamGuard:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _end(self, kind: str, done: bool, message: str, out: list[GuardEvent], status: int | None = None) -> None:
-        if kind not in ("done", "clean", "cut"):
-            # the engine failed in so many words; what its text lacks is a consequence and not worth a finding
-            self.ended = True
-            self._condemn(Condemned(f"fault.{kind}", message, status=status))
-        truncated = self.reason == "length"
-        if not self.ended:
-            self._finish_channels(truncated, out)
+        fault = kind not in ("done", "clean", "cut")
+        if not fault:
+            self._repair(out)
+            self._finish_channels(self.reason == "length", out)
         calls = self._tools.calls if self._tools else 0
         chars = sum(channel.fed for channel in self._channels.values())
-        self._take(self._integrity.end(kind=kind, done=done, message=message, text_chars=chars, tool_calls=calls), out)
+        found = self._integrity.end(
+            kind=kind,
+            done=done,
+            message=message,
+            text_chars=chars,
+            tool_calls=calls,
+            channels={name: channel.panel.facts() for name, channel in self._channels.items()},
+            stopped_at_once=self._matched_stop is not None and not chars,
+        )
+        self._take(found, out)
+        if fault:
+            self._condemn(Condemned(f"stream.{kind}", message))
         if self.condemned is None:
             self._drain(out, final=True)
+        elif status is not None:
+            self.condemned.status = status
         self.ended = True
+
+    def _repair(self, out: list[GuardEvent]) -> None:
+        """What the engine put in the wrong place and can be put right without loss."""
+        if not self._plan.repairs:
+            return
+        calls = self._tools.calls if self._tools else 0
+        if calls and self.reason == "stop":
+            self.reason = "tool_calls"
+            out.append(
+                Repair(self._choice, "stream.finish_mismatch", "finished with 'stop' although tools were called")
+            )
+        content, reasoning = self._channels.get(CONTENT), self._channels.get(REASONING)
+        if (
+            self._plan.new_checker
+            and reasoning
+            and not calls
+            and not (content and content.fed)
+            and self.reason == "stop"
+        ):
+            document = self._delivered.text(REASONING)
+            checker = self._plan.new_checker()
+            found = [*checker.feed(document), *checker.finish(truncated=False)]
+            if document and not any(finding.severity == "error" for finding in found):
+                message = "the document came in the reasoning channel, the content was empty"
+                self._take((Finding("empty.answer_in_reasoning", "warn", message),), out)
+                out.append(Repair(self._choice, "empty.answer_in_reasoning", message))
+                self._text(TextDelta(self._choice, CONTENT, document), out)
 
     def _finish_channels(self, truncated: bool, out: list[GuardEvent]) -> None:
         if self._tools is not None:
@@ -262,9 +320,8 @@ class StreamGuard:
     def cut(self) -> list[GuardEvent]:
         """After a condemnation: what is clean of what was held may leave. The rest never does."""
         out: list[GuardEvent] = []
-        why = self.condemned
-        if why is not None and not why.cause.startswith("fault."):
-            self._drain(out, limit=(why.channel, why.onset))
+        if self.condemned is not None:
+            self._drain(out)
         return out
 
     @property
@@ -309,31 +366,46 @@ class StreamGuard:
                 if channel.checker is not None:
                     channel.checker.feed(text)
 
+    def _seen_until(self, found: Sequence[Finding], start: int, text: str) -> str:
+        """What the detectors may see of a piece in which the constraint broke: nothing behind the break, or how much
+        came in one piece would decide what is clear."""
+        if self._plan.act_on_constraints:
+            ends = [finding.detected_at for finding in found if finding.severity == "error"]
+            if ends:
+                return text[: max(0, min(ends) - start)]
+        return text
+
     def _take(self, findings: Sequence[Finding], out: list[GuardEvent]) -> None:
+        """Record findings, in their order, up to the one that condemns: what came behind it is nobody's answer."""
         for finding in findings:
+            if self.condemned is not None:
+                return
             self.findings.append(finding)
             out.append(Found(self._choice, finding, self._engine, self._attempt))
-            family = finding.family
-            if finding.severity != "error":
-                continue
-            if family in CONSTRAINT_FAMILIES:
-                self._format_failed = True
-                self.unsound = True
-                if finding.code.endswith(".truncated") and self.reason == "length":
-                    continue  # the caller's own token limit; "length" says so, and another engine could do no better
-                acts = self._plan.act_on_constraints
-            else:
-                acts = self._plan.act_on_detectors or family == "stream"
-            if acts:
-                self._condemn(Condemned(finding.code, finding.message, finding.channel, finding.onset))
+            if finding.severity == "error":
+                self._take_error(finding)
+
+    def _take_error(self, finding: Finding) -> None:
+        self.unsound = True
+        family = finding.family
+        if family in CONSTRAINT_FAMILIES:
+            self._format_failed = True
+            if finding.code.endswith(".truncated") and self.reason == "length":
+                return  # the caller's own token limit; "length" says so, and another engine could do no better
+            acts = self._plan.act_on_constraints
+        else:
+            acts = self._plan.act_on_detectors or family == "stream"
+        if acts:
+            self._condemn(Condemned(finding.code, finding.message, finding.channel, finding.onset))
 
     def _condemn(self, why: Condemned) -> None:
         if self.condemned is None:
             self.condemned = why
             self.ended = True
 
-    def _drain(self, out: list[GuardEvent], *, final: bool = False, limit: tuple[str, int] | None = None) -> None:
-        """Release from the front of the queue what is clear; a piece that is clear in part is split."""
+    def _drain(self, out: list[GuardEvent], *, final: bool = False) -> None:
+        """Release from the front of the queue what is clear; a piece that is clear in part is split. What was condemned
+        stays so, whatever came after it."""
         pending = self._pending
         observe = not self._plan.act_on_detectors
         while pending:
@@ -342,8 +414,8 @@ class StreamGuard:
             clear = end if final else channel.clear()
             if observe and not final:
                 clear = channel.checker.safe if channel.checker is not None and self._plan.act_on_constraints else end
-            if limit is not None and self._channels.get(limit[0]) is channel:
-                clear = min(clear, limit[1])
+            if self.condemned is not None and self._channels.get(self.condemned.channel) is channel:
+                clear = min(clear, self.condemned.onset)
             if clear >= end:
                 pending.popleft()
                 self._release(channel, start, piece, out)
@@ -363,9 +435,15 @@ class StreamGuard:
         if channel.checker is not None and channel.checker.drops:
             text = _without(text, start, channel.checker.drops)
         if text or piece.token_ids or piece.logprobs:
-            release = Release(piece.choice, piece.channel, text, piece.token_ids, piece.logprobs)
+            release = Release(self._choice, piece.channel, text, piece.token_ids, piece.logprobs)
             self._delivered.add(release)
             out.append(release)
+
+
+def _in_order(one: Sequence[Finding], other: Sequence[Finding]) -> Sequence[Finding]:
+    if one and other:
+        return sorted([*one, *other], key=lambda finding: finding.detected_at)
+    return one or other
 
 
 def _chosen(logprobs: list[dict[str, Any]]) -> list[float]:

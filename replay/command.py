@@ -76,4 +76,4 @@ async def _run(config: Config, source: Source, names: list[str], repeats: int) -
         return await run_matrix(source.request, {name: engines[name] for name in names}, constraints, repeats=repeats)
     finally:
         await asyncio.gather(*(engine.aclose() for engine in engines.values()))
-        await constraints.aclose()
+        constraints.close()

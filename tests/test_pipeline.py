@@ -188,9 +188,9 @@ IN_MID_STREAM: list[tuple[str, Any, str]] = [
     ("cut", cut_after(STORY[:80]), "stream.cut"),
     ("clean end without a reason", cut_after(STORY[:80], Closed(True)), "stream.no_terminal"),
     ("[DONE] without a reason", cut_after(STORY[:80], Done(), Closed(True)), "stream.no_terminal"),
-    ("stall", cut_after(STORY[:80], Fault("stall", "silent for 20 s")), "fault.stall"),
-    ("error event", cut_after(STORY[:80], Fault("error_event", "engine core died", 500)), "fault.error_event"),
-    ("garbage", cut_after(STORY[:80], Fault("protocol", "not JSON")), "fault.protocol"),
+    ("stall", cut_after(STORY[:80], Fault("stall", "silent for 20 s")), "stream.stall"),
+    ("error event", cut_after(STORY[:80], Fault("error_event", "engine core died", 500)), "stream.error_event"),
+    ("garbage", cut_after(STORY[:80], Fault("protocol", "not JSON")), "stream.protocol"),
     ("one token for ever", looping(STORY[:80]), "repetition.single_token"),
 ]
 
@@ -314,7 +314,7 @@ async def test_an_engine_that_broke_its_promise_is_on_record() -> None:
     assert run.record.attempts[1].contradictions == []
 
 
-# --- refusals, limits, leaving -----------------------------------------------------------------------------------------
+# --- refusals, limits, leaving ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

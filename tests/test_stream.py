@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detectors.empty import Facts
 from detectors.finding import Finding
 from guard.delivered import Delivered
 from guard.events import (
@@ -36,7 +37,6 @@ class Suspicious:
         self.doubt = 0
         self._fed = 0
         self._from: int | None = None
-        self.ended = False
 
     def feed(self, text: str, token_ids: object = None, logprobs: object = None) -> Sequence[Finding]:
         found: list[Finding] = []
@@ -52,9 +52,11 @@ class Suspicious:
         return found
 
     def finish(self) -> Sequence[Finding]:
-        self.ended = True
         self.doubt = self._fed
         return ()
+
+    def facts(self) -> Facts:
+        return Facts(self._fed, self._fed)
 
 
 class Bracketed:
@@ -98,9 +100,9 @@ class Strict:
     def usage(self, *_: int) -> Sequence[Finding]:
         return ()
 
-    def end(self, *, kind: str, done: bool, message: str, text_chars: int, tool_calls: int) -> Sequence[Finding]:
-        if kind == "cut":
-            return [Finding("stream.cut", "error", "cut", channel="stream")]
+    def end(self, *, kind: str, **_: object) -> Sequence[Finding]:
+        if kind not in ("done", "clean"):
+            return [Finding(f"stream.{kind}", "error", "it broke off", channel="stream")]
         if not self._reason:
             return [Finding("stream.no_terminal", "error", "no terminal event", channel="stream")]
         return ()
@@ -186,8 +188,8 @@ def test_order_holds_across_channels() -> None:
         ([text("a"), Closed(True)], "stream.no_terminal"),
         ([text("a"), Done(), Closed(True)], "stream.no_terminal"),
         ([text("a"), Closed(False)], "stream.cut"),
-        ([text("a"), Fault("stall", "nothing came")], "fault.stall"),
-        ([text("a"), Fault("error_event", "broken", 500)], "fault.error_event"),
+        ([text("a"), Fault("stall", "nothing came")], "stream.stall"),
+        ([text("a"), Fault("error_event", "broken", 500)], "stream.error_event"),
         ([ToolDelta(0, 0, "c", "f", "{}"), *END], "tool.not_offered"),
     ],
 )

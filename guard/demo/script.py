@@ -148,10 +148,10 @@ class Demo:
             max_tokens=80,
         )
         text = answer.choices[0].message.content or ""
-        verdicts = (answer.model_extra or {}).get("outguard", {}).get("verdicts", {})
+        verdict = (answer.model_extra or {})["outguard"]["verdicts"][0]["format"]
         self._quote("answer", text)
-        self._say(f"verdict on its format: {verdicts.get('format')}")
-        self._check("valid", _valid_person(text) and verdicts.get("format") == "ok")
+        self._say(f"verdict on its format: {verdict}")
+        self._check("valid", _valid_person(text) and verdict == "ok")
 
     def regex(self) -> None:
         self._step("A regex answer", f"the engine knows no regexes: {DATE} reaches it as a grammar")
