@@ -41,6 +41,9 @@ class Sink(Protocol):
     def scalar(self, kind: int, value: Any, at: int, end: int) -> None:
         """A whole string, number or literal."""
 
+    def comma(self, at: int) -> None:
+        """Another item or property must follow."""
+
     def end(self, kind: int, at: int) -> None:
         """The container that was begun last and is still open is closed by the bracket at ``at``."""
 
@@ -99,7 +102,9 @@ def number(text: str) -> int | float | Decimal:
     if "." not in text and "e" not in text and "E" not in text:
         return int(text) if len(text) < _LONGEST_INT else Decimal(text)
     value = float(text)
-    if value - value != 0.0 or (value == 0.0 and text.strip("-0.eE+") and any(c in "123456789" for c in _mantissa(text))):
+    if value - value != 0.0 or (
+        value == 0.0 and text.strip("-0.eE+") and any(c in "123456789" for c in _mantissa(text))
+    ):
         try:
             return Decimal(text)
         except InvalidOperation:  # an exponent beyond what can be held
@@ -111,11 +116,17 @@ def _mantissa(text: str) -> str:
     return re.split("[eE]", text, maxsplit=1)[0]
 
 
+def judgeable(text: str) -> str:
+    """Half a surrogate pair is a character to JSON, but none to anything that takes Unicode: it is replaced by the
+    replacement character, which is as long."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 class JsonReader:
     """Feed text; ``feed`` returns how much of it belongs to the document, white space after it included.
 
-    ``done``: the document is whole, and what comes now is not part of it. ``watch`` is the sink's to set in ``start`` and
-    ``key_start``. ``lone_surrogates`` counts escapes of half a pair: the grammar has them, Unicode does not.
+    ``done``: the document is whole, and what comes now is not part of it. ``watch`` is the sink's to set in ``start``
+    and ``key_start``. ``lone_surrogates`` counts escapes of half a pair: the grammar has them, Unicode does not.
     """
 
     __slots__ = (
@@ -166,7 +177,19 @@ class JsonReader:
     @property
     def place(self) -> str:
         """What may come next: value, first_item, first_key, key, colon, after, string, number, literal or done."""
-        names = ("value", "first_item", "first_key", "key", "colon", "after", "string", "string", "number", "literal", "done")
+        names = (
+            "value",
+            "first_item",
+            "first_key",
+            "key",
+            "colon",
+            "after",
+            "string",
+            "string",
+            "number",
+            "literal",
+            "done",
+        )
         return names[self._mode]
 
     @property
@@ -217,6 +240,7 @@ class JsonReader:
             c = text[i]
             if mode == _AFTER:
                 if c == ",":
+                    sink.comma(base + i)
                     mode = _NEXT_KEY if self._stack[-1] == OBJECT else _VALUE
                     i += 1
                     continue
@@ -233,7 +257,7 @@ class JsonReader:
                     continue
                 bracket = "'}'" if self._stack[-1] == OBJECT else "']'"
                 raise JsonError(base + i, f"',' or {bracket} was expected, not {_shown(c)}")
-            if mode == _NEXT_KEY or mode == _FIRST_KEY:
+            if _FIRST_KEY <= mode <= _NEXT_KEY:
                 if c == '"':
                     self._in_key = True
                     self._start = base + i
@@ -254,7 +278,7 @@ class JsonReader:
                     mode = _VALUE
                     i += 1
                     continue
-            elif mode == _VALUE or mode == _FIRST_ITEM:
+            elif mode <= _FIRST_ITEM:
                 if c == '"':
                     self._in_key = False
                     self._start = base + i

@@ -1,0 +1,118 @@
+"""Grammars, by llguidance: EBNF and GBNF by way of gbnf.py, Lark as it is.
+
+llguidance is driven by bytes: its tokenizer has the 256 bytes for tokens and nothing else. Its own limits bound what a
+grammar may take, when it is compiled and at every step; a matcher that meets them says so instead of guessing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Final
+
+import llguidance
+
+from guard.constraint.contract import Checker
+from guard.constraint.gbnf import GrammarError, TooDeep, to_lark
+from guard.constraint.json_check import Release
+from guard.constraint.limits import Limits, invalid, too_complex
+from guard.constraint.spec import Constraint
+from guard.constraint.text_check import TextChecker
+
+_END: Final = 256
+_MOST_FORCED: Final = 2_000
+_LIMITS: Final = llguidance.LLParserLimits(
+    initial_lexer_fuel=1_000_000,
+    step_lexer_fuel=200_000,
+    step_max_items=50_000,
+    max_lexer_states=50_000,
+    max_grammar_size=200_000,
+    precompute_large_lexemes=False,
+    verbose_errors=False,
+)
+_LIMIT_WORDS: Final = re.compile(r"too (?:complex|many|large|big)|fuel|limit|exceed|size", re.IGNORECASE)
+
+
+class _Bytes:
+    """The tokenizer that llguidance asks for, of bytes."""
+
+    eos_token_id = _END
+    bos_token_id = None
+    tokens: Sequence[bytes] = [*(bytes([byte]) for byte in range(256)), b"<end>"]
+    special_token_ids: Sequence[int] = [_END]
+
+    def __call__(self, text: bytes) -> list[int]:
+        return list(text)
+
+
+@cache
+def _tokenizer() -> Any:
+    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()), slices=[])
+
+
+class GrammarMatcher:
+    def __init__(self, matcher: Any) -> None:
+        self._matcher = matcher
+
+    def push(self, text: str) -> int:
+        data = text.encode("utf-8", "surrogatepass")
+        taken: int = self._matcher.try_consume_tokens(list(data))
+        if taken == len(data):
+            return len(text)
+        whole = data[:taken].decode("utf-8", "ignore")
+        if not self._matcher.is_error():
+            self._matcher.rollback(taken - len(whole.encode()))
+        return len(whole)
+
+    def accepts(self) -> bool:
+        return bool(self._matcher.is_accepting())
+
+    def forced(self) -> str:
+        forced: bytes = self._matcher.compute_ff_bytes()
+        return forced[:_MOST_FORCED].decode("utf-8", "ignore")
+
+    def failure(self) -> str:
+        return _first_line(self._matcher.get_error()) if self._matcher.is_error() else ""
+
+
+def grammar_maker(constraint: Constraint, limits: Limits) -> Callable[[Release, bool], Checker]:
+    text, param = constraint.value, constraint.param
+    if len(text) > limits.grammar_chars:
+        raise too_complex(param, f"the grammar has {len(text)} characters, and may have {limits.grammar_chars}")
+    if constraint.syntax == "lark":
+        lark = text
+    else:
+        try:
+            lark = to_lark(text)
+        except GrammarError as error:
+            raise invalid(param, f"no valid grammar: {error}") from None
+        except TooDeep:
+            raise too_complex(param, "the grammar nests or repeats more than may be") from None
+    return _maker(llguidance.LLMatcher.grammar_from_lark(lark), "grammar", "grammar", param)
+
+
+def rust_regex_maker(constraint: Constraint, limits: Limits, why: str) -> Callable[[Release, bool], Checker]:
+    """``why``: what Python's own dialect had against the pattern."""
+    grammar = llguidance.LLMatcher.grammar_from_regex(constraint.value)
+    try:
+        return _maker(grammar, "regex", "regex", constraint.param)
+    except Exception as error:
+        if getattr(error, "code", "") == "constraint_too_complex":
+            raise
+        raise invalid(constraint.param, f"no valid regex: {why}") from None
+
+
+def _maker(grammar: str, family: str, what: str, param: str) -> Callable[[Release, bool], Checker]:
+    first = llguidance.LLMatcher(_tokenizer(), grammar, log_level=0, limits=_LIMITS)
+    if first.is_error():
+        message = _first_line(first.get_error())
+        if _LIMIT_WORDS.search(message):
+            raise too_complex(param, f"the {what} takes more than may be: {message}")
+        raise invalid(param, f"no valid {what}: {message}")
+    return lambda release, _: TextChecker(lambda: GrammarMatcher(first.deep_copy()), family, what, release)
+
+
+def _first_line(message: str) -> str:
+    line = message.strip().split("\n", 1)[0]
+    return line if len(line) <= 300 else line[:300] + "…"

@@ -1,0 +1,113 @@
+"""A process that compiles one constraint under hard limits of CPU time and memory, so that the server need not find out
+for itself what a hostile one costs.
+
+Run as ``python -m guard.constraint.probe SECONDS MEGABYTES``: reads a Constraint as JSON, and exits with 0, or with 1
+and the refusal as JSON on standard output. Killed by its limits it says nothing, which says it all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import sys
+from typing import Final
+
+import msgspec
+
+from guard.constraint.limits import Limits, depth_of, too_complex
+from guard.constraint.spec import Constraint
+from guard.request import RequestError
+
+SUSPECT_BYTES: Final = 64 << 10
+"""Smaller schemas are compiled in milliseconds whatever they say, once their shape is within its limits."""
+_STARTING: Final = 1.0
+"""CPU seconds that the process may take to load what it compiles with, beside what the constraint may take."""
+_WAIT: Final = 20.0
+
+
+class Refusal(msgspec.Struct):
+    message: str
+    param: str
+    code: str
+
+
+def is_suspect(constraint: Constraint) -> bool:
+    """Whether a constraint may take long: large ones, and grammars, whose size says little about their cost."""
+    match constraint.kind:
+        case "json_schema":
+            return len(constraint.canonical) > SUSPECT_BYTES
+        case "grammar" | "regex":
+            return len(str(constraint.value)) > 1_000 or "{" in str(constraint.value)
+        case "structural_tag":
+            return len(constraint.canonical) > 4_000
+    return False
+
+
+async def probe(constraint: Constraint, limits: Limits) -> None:
+    """Raises RequestError when the constraint is wrong, or cannot be compiled within the limits."""
+    if constraint.kind == "json_schema":
+        # what can be told from its looks needs no process
+        if depth_of(constraint.value, limits.depth) > limits.depth:
+            raise too_complex(constraint.param, f"the schema nests deeper than {limits.depth} levels")
+        if len(constraint.canonical) > limits.bytes:
+            size = len(constraint.canonical)
+            raise too_complex(constraint.param, f"the schema has {size} bytes, and may have {limits.bytes}")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "guard.constraint.probe",
+        str(limits.seconds),
+        str(limits.megabytes),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(_WAIT):
+            said, _ = await process.communicate(msgspec.json.encode(constraint))
+    except TimeoutError:
+        raise too_complex(constraint.param, f"compiling takes longer than {limits.seconds:g} seconds") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode == 0:
+        return
+    try:
+        refusal = msgspec.json.decode(said, type=Refusal)
+    except msgspec.DecodeError:
+        raise too_complex(
+            constraint.param,
+            f"compiling takes more than {limits.seconds:g} seconds of CPU or {limits.megabytes} MB of memory",
+        ) from None
+    raise RequestError(refusal.message, refusal.param, refusal.code)
+
+
+def main() -> int:
+    seconds, megabytes = float(sys.argv[1]), int(sys.argv[2])
+    constraint = msgspec.json.decode(sys.stdin.buffer.read(), type=Constraint)
+    from guard.constraint.compile import compile_constraint
+
+    cpu = int(seconds + _STARTING + 0.5)
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
+    resource.setrlimit(resource.RLIMIT_AS, (_mapped() + (megabytes << 20),) * 2)
+    try:
+        compile_constraint(constraint).checker().feed("")
+    except RequestError as error:
+        sys.stdout.buffer.write(msgspec.json.encode(Refusal(error.message, error.param, error.code)))
+        return 1
+    except MemoryError:
+        return 2
+    return 0
+
+
+def _mapped() -> int:
+    """Bytes of address space that the process holds already."""
+    with open("/proc/self/statm", "rb") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
