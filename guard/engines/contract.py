@@ -21,6 +21,7 @@ class Prefix(Struct):
     """What was already released of an answer that goes on here. ``token_ids`` where every token of it is known.
 
     ``reasoning`` and ``content`` are complete so far; ``tool_calls`` hold (id, name, arguments so far) in order.
+    Token ids (also ``prompt_token_ids``) are only given to an engine with the tokenizer that they came from.
     """
 
     content: str = ""

@@ -67,23 +67,34 @@ class Exchange:
         while not self._head_seen:
             if self._error is not None:
                 raise self._error
-            await self._wait()
+            await self.more()
 
     async def read(self) -> bytes:
         """What has come since the last call; waits when that is nothing; empty at the end. Raises TransferError."""
-        while not self._chunks:
+        while (data := self.take()) is None:
+            await self.more()
+        return data
+
+    def take(self) -> bytes | None:
+        """``read`` without the waiting: None when nothing has come."""
+        chunks = self._chunks
+        if not chunks:
             if self._complete:
                 return b""
             if self._error is not None:
                 raise self._error
-            await self._wait()
-        chunks = self._chunks
+            return None
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         chunks.clear()
         self._unread = 0
         if self._connection is not None:
             self._connection.resume()
         return data
+
+    def more(self) -> asyncio.Future[None]:
+        """Done when there is something to take, or the end; one at a time."""
+        self._waiter = waiter = self._loop.create_future()
+        return waiter
 
     async def whole(self, limit: int, *, partial: bool = False) -> bytes:
         """The whole body, or its first ``limit`` bytes (the connection is then closed). ``partial``: what came of a
@@ -176,13 +187,6 @@ class Exchange:
             self._waiter = None
             if not waiter.done():
                 waiter.set_result(None)
-
-    async def _wait(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
 
     def _arm(self) -> None:
         self._stop_timer()

@@ -50,9 +50,12 @@ class OpenAIStream:
         exchange, reader = self._exchange, self._reader
         while True:
             try:
-                data = await exchange.read()
+                data = exchange.take()
             except TransferError as error:
                 return self._end(error)
+            if data is None:
+                await exchange.more()
+                continue
             if not data:
                 self._ended = True
                 return reader.end(clean=True)

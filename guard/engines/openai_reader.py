@@ -49,6 +49,7 @@ from guard.events import (
 )
 
 _REPLACEMENT: Final = "\ufffd"
+_BRACE: Final = ord("{")
 
 
 class OpenAIReader:
@@ -65,9 +66,8 @@ class OpenAIReader:
     def feed(self, data: bytes) -> list[StreamEvent]:
         """The events that are complete with this piece, in order."""
         out: list[StreamEvent] = []
-        if self.ended:
-            return out
-        self._take(self._sse.feed(data), out)
+        if not self.ended:
+            self._take(self._sse.feed(data), out)
         return out
 
     def end(self, clean: bool = True) -> list[StreamEvent]:
@@ -90,7 +90,7 @@ class OpenAIReader:
     def _take(self, events: list[tuple[str, bytes]], out: list[StreamEvent]) -> None:
         answer = self._answer
         for name, data in events:
-            if data[:1] == b"{" and name != "error":
+            if data and data[0] == _BRACE and name != "error":
                 fault = answer.chunk(data, out)
             elif data.strip() == b"[DONE]":
                 if not self.done:

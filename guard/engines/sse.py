@@ -19,6 +19,8 @@ MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELD_NAME: Final = re.compile(rb"[a-z][a-z0-9_-]{0,31}\Z")
 _SHOWN: Final = 200
+_LF: Final = 10
+_CR: Final = 13
 
 Event = tuple[str, bytes]
 
@@ -26,7 +28,19 @@ Event = tuple[str, bytes]
 class SseReader:
     """``broken`` says what is wrong with the stream, ``stray`` the first bytes of the line that is to blame."""
 
-    __slots__ = ("_at_start", "_cr", "_data", "_data_size", "_limit", "_name", "_tail", "broken", "stray")
+    __slots__ = (
+        "_at_start",
+        "_between",
+        "_comment",
+        "_cr",
+        "_data",
+        "_data_size",
+        "_limit",
+        "_name",
+        "_tail",
+        "broken",
+        "stray",
+    )
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._limit = max_event_bytes
@@ -34,31 +48,40 @@ class SseReader:
         self._data: list[bytes] = []  # data lines of the unfinished event
         self._data_size = 0
         self._name = ""
+        self._comment = b""  # the last one of the unfinished event
         self._cr = False  # the last byte was a CR, already taken as a line end: an LF that follows belongs to it
+        self._between = False  # the next byte begins an event
         self._at_start = True  # nothing but a part of a byte order mark has come
         self.broken: str | None = None
         self.stray = b""
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that are complete with this piece. After ``broken`` is set nothing more comes."""
+        size = len(chunk)
+        if (
+            self._between
+            and 8 <= size <= self._limit
+            and chunk[-1] == _LF
+            and chunk[-2] == _LF
+            and _CR not in chunk
+            and chunk.startswith(b"data: ")
+        ):  # the ordinary read: whole events of one data line each (bytes are compared as numbers: it is faster)
+            if chunk.find(_LF) == size - 2:
+                return [("", chunk[6:-2])]
+            pieces = chunk[6:-2].split(b"\n\ndata: ")
+            if chunk.count(_LF) == 2 * len(pieces):
+                return [("", piece) for piece in pieces]
         if self.broken is not None or not chunk:
             return []
         if self._at_start:
             chunk = self._after_bom(chunk)
             if not chunk:
                 return []
-        if (
-            chunk[:6] == b"data: "
-            and chunk[-2:] == b"\n\n"
-            and not (self._tail or self._data or self._name)
-            and b"\r" not in chunk
-            and len(chunk) <= self._limit
-        ):
-            pieces = chunk[6:-2].split(b"\n\ndata: ")
-            if chunk.count(b"\n") == 2 * len(pieces):  # the ordinary read: whole events of one data line each
-                self._cr = False
-                return [("", piece) for piece in pieces]
-        return self._lines(chunk)
+        events = self._lines(chunk)
+        self._between = self.broken is None and not (
+            self._tail or self._data or self._name or self._comment or self._cr
+        )
+        return events
 
     def finish(self) -> list[Event]:
         """The stream has ended: an event that lacks only its empty line counts."""
@@ -102,11 +125,14 @@ class SseReader:
         self._tail[:] = lines.pop()
         for line in lines:
             if not line:
-                if self._data or self._name == "error":
+                if self._name == "error" and not self._data:
+                    self._data = [self._comment]  # Dynamo says what is wrong in a comment
+                if self._data:
                     events.append((self._name, self._data[0] if len(self._data) == 1 else b"\n".join(self._data)))
                     self._data = []
                     self._data_size = 0
                 self._name = ""
+                self._comment = b""
                 continue
             if len(line) + self._data_size > self._limit:
                 self._too_long()
@@ -125,8 +151,8 @@ class SseReader:
         if name == b"data":
             self._data.append(value)
             self._data_size += len(value)
-        elif name == b"":  # a comment
-            return
+        elif name == b"":
+            self._comment = value
         elif name == b"event":
             self._name = value.decode("utf-8", "replace")
         elif name == b"error" and colon:

