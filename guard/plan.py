@@ -12,6 +12,7 @@ from typing import Any
 from detectors import Leak, Panel, StreamIntegrity
 from detectors import Policy as Thresholds
 from detectors.empty import Facts
+from detectors.tail import Tail
 from guard.config import Policy
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.toolcall import ToolCallGuard
@@ -32,13 +33,8 @@ def plan_for(request: GenerationRequest, policy: Policy, compiled: CompiledConst
         if policy.detectors == "off":
             return Unwatched()
         is_json = channel.startswith("tool:") or (json_content and channel == CONTENT)
-        return Panel(
-            Thresholds(),
-            channel,
-            prompt,
-            json=is_json,
-            extra=(Leak(channel, prompt_text=prompt, tool_names=tool_names),),
-        )
+        leak = Leak(channel, prompt_text=prompt, tool_names=tool_names)
+        return Panel(Thresholds(), channel, prompt, json=is_json, extra=(Tail(), leak))
 
     def new_tools() -> ToolCallGuard:
         return ToolCallGuard(

@@ -315,6 +315,8 @@ class StreamGuard:
             # an answer that calls tools instead of speaking owes no document
             if channel.checker is not None and (channel.fed or not calls):
                 self._take(channel.checker.finish(truncated), out)
+                if channel.checker.drops and self.condemned is None:
+                    out.append(Repair(self._choice, "json.fenced", "the fence around the whole answer was taken off"))
                 self._format_checked = self._format_checked or name == CONTENT
 
     def cut(self) -> list[GuardEvent]:

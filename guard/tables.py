@@ -17,8 +17,17 @@ from guard.trace.record import AttemptRecord, OutcomeRecord, RequestRecord
 _COLOURS = {"ok": "green", "failed": "red", "condemned": "red", "fault": "red", "refused": "red", "invalid": "yellow"}
 
 
+LEAST_WIDTH = 110
+"""Narrower, columns would be taller than wide; a terminal that is narrower wraps whole lines, which reads better."""
+
+
 def show(view: RenderableType) -> None:
-    Console().print(view)
+    console().print(view)
+
+
+def console(least: int = LEAST_WIDTH) -> Console:
+    found = Console(highlight=False)
+    return found if found.width >= least else Console(highlight=False, width=least)
 
 
 def engines_table(statuses: Sequence[EngineStatus]) -> RenderableType:

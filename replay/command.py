@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from guard.build import build_engine
 from guard.config import Config
 from guard.constraint.cache import ConstraintCache
 from guard.options import as_json, config_option, read_config, reading
+from guard.tables import show
 from replay.report import facts, table
 from replay.run import RunResult, run_matrix
 from replay.source import ReplayError, Source, source_of
@@ -52,7 +52,7 @@ def replay(trace_id: str, config_path: Path, engines: str, repeats: int, json_: 
     if json_:
         click.echo(as_json(facts(source, results)))
     else:
-        Console().print(table(source, results))
+        show(table(source, results))
     same = all(not r.error and not r.condemned and r.text == source.output for r in results)
     sys.exit(0 if same else 1)
 

@@ -37,7 +37,8 @@ def serve(port: int, parallel: int = 2) -> None:
     params.port = port
     params.n_ctx = CONTEXT * parallel
     params.n_parallel = parallel
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = min(4, os.cpu_count() or 1)
+    # the engine's threads wait for each other spinning: with more of them than idle cores it stands still
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 1) // 2)
     params.endpoint_metrics = True
     params.warmup = False
     server = xllamacpp.Server(params)  # serves on its own threads for as long as it lives

@@ -24,8 +24,11 @@ from guard.client import Client, Generation
 from guard.demo.engine import missing
 from guard.demo.processes import DemoError, Processes, free_ports
 from guard.events import Finished, Recovery, Release
+from guard.tables import LEAST_WIDTH
+from guard.tables import console as wide_console
 
 COLLAPSES_AFTER = 40
+INDENT = "   "
 QUESTION = "Which city is the capital of Italy? Answer in one short sentence."
 STORY = "Write a long story about a lighthouse keeper who finds a message in a bottle."
 PERSON = {
@@ -70,7 +73,7 @@ trace:
 
 def run(*, keep: bool) -> int:
     """The exit code: 0 when every step went as it should."""
-    console = Console(highlight=False)
+    console = wide_console(LEAST_WIDTH + len(INDENT))
     if lacking := missing():
         console.print(f"The demo cannot run: {lacking}", style="red")
         return 1
@@ -195,11 +198,11 @@ class Demo:
                 f"finished: {finished.reason}, {finished.attempts} attempts, {finished.wasted_tokens} wasted tokens"
             )
         whole = finished is not None and finished.attempts == 2 and finished.reason in ("stop", "length")
-        self._check("recovered", whole and len(recoveries) == 1 and "!!" not in text)
+        self._check("recovered", whole and len(recoveries) == 1 and "!!!" not in text)
 
     def traces(self) -> None:
         self._step("The traces", "every request left one row, each attempt another: outguard traces list, traces show")
-        self._command("traces", "list", "--limit", "6")
+        self._command("traces", "list")
         self._command("traces", "show", self._collapsed[:12])
         rows = json.loads(self._command("traces", "list", "--json", quiet=True))
         row = next((r for r in rows if r["trace_id"] == self._collapsed), None)
@@ -282,12 +285,12 @@ class Demo:
             text=True,
             check=False,
             cwd=self._folder,
-            env={**os.environ, "COLUMNS": str(self._console.width - 3)},
+            env={**os.environ, "COLUMNS": str(self._console.width - len(INDENT))},
         )
         if done.returncode not in codes:
             raise DemoError(f"outguard {arguments[0]} ended with {done.returncode}: {done.stderr.strip()[-1000:]}")
         if not quiet:
-            self._console.print(Text(textwrap.indent(done.stdout.rstrip(), "   ")))
+            self._console.print(Text(textwrap.indent(done.stdout.rstrip(), INDENT)))
         return done.stdout
 
 

@@ -1,0 +1,69 @@
+"""Holds the last characters of a text while they are all the same: a collapse into one token looks like that at first.
+
+The rules:
+
+- It condemns nothing. It only holds, for a few characters, until the repetition detector has looked: that one works in
+  steps, and would let a dozen exclamation marks go before its first look.
+- A pair is ordinary (``!!``, ``""``, ``--``), so two always leave, and the third waits for something else to follow.
+- An answer that begins with what no answer begins with (``!``, ``/``, ``%``) is held from its first character, so that
+  a replica that says nothing else has delivered nothing, and the answer can start afresh elsewhere.
+- Spaces and tabs are indentation and are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from detectors.finding import Finding
+
+LEAVE: Final = 2
+MOST: Final = 32
+"""Longer runs have been looked at by the repetition detector, whose word counts from there on."""
+
+_OPENINGS: Final = frozenset("{[(<\"'`#*->|¿¡“‘«—…$@:")
+
+
+class Tail:
+    __slots__ = ("_char", "_run", "_seen", "doubt")
+
+    def __init__(self) -> None:
+        self.doubt = 0
+        self._char = ""
+        self._run = 0
+        self._seen = 0
+
+    def feed(
+        self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
+    ) -> Sequence[Finding]:
+        if not text:
+            return ()
+        last = text[-1]
+        size = len(text)
+        if last == self._char and (size == 1 or text == last * size):
+            self._run += size
+        elif size == 1 or text[-2] != last:
+            self._char = last
+            self._run = 1
+        else:
+            self._char = last
+            self._run = size - len(text.rstrip(last))
+        self._seen = seen = self._seen + size
+        run = self._run
+        if run > LEAVE:
+            held = run <= MOST and last not in " \t"
+            self.doubt = seen - run + (0 if run == seen and self._odd(last) else LEAVE) if held else seen
+        elif run == seen and self._odd(last):
+            self.doubt = 0
+        else:
+            self.doubt = seen
+        return ()
+
+    def finish(self) -> Sequence[Finding]:
+        self.doubt = self._seen
+        return ()
+
+    @staticmethod
+    def _odd(char: str) -> bool:
+        """Whether no answer begins with it. Letters of every script are ordinary, and so are emoji."""
+        return ord(char) < 0x250 and not char.isalnum() and not char.isspace() and char not in _OPENINGS
