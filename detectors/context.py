@@ -9,6 +9,7 @@ long.
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -57,6 +58,15 @@ _VERSE: Final = frozenset(
 )
 _LAUGH: Final = re.compile(r"(?:[hjkwxlaeiou]{2,4}|[хаехи]{2}|哈|呵|嘻|笑|ㅋ|ㅎ|w|草|5|k)", re.IGNORECASE)
 _OPAQUE: Final = re.compile(r"[A-Za-z0-9+/=_%\\-]+")
+_IDENTIFIER: Final = re.compile(r"[^\W\d]0|0[^\W\d]")
+_MARKER: Final = re.compile(r"\[0\]|#0|\(0\)|<0>|0%|\$0")
+_MARKED: Final = re.compile(r"[0 .):(\][#-]+")
+_TIME: Final = re.compile(r"0[-/.]0[-/.]0|0:0:0|0T0")
+_LATE_HOLD: Final = 56  # characters before the bar, so that nothing honest waits for more than sixteen chunks
+_OPAQUE_END: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,64}\Z")
+_NARROW: Final = re.compile(r"[acgtun]+|[a-f]+", re.IGNORECASE)  # DNA, hex
+_TIES: Final = frozenset("'\"`({[<|\\:@#$")
+_OPAQUE_LINE: Final = re.compile(r"(?:^|\n)\S{16,}\n\Z")
 _NUMBER: Final = re.compile(r"[\d\s,.;:|+\-\[\](){}xXeE/*&]+")
 
 
@@ -87,25 +97,47 @@ def tokens(text: str) -> int:
 def turned(unit: str) -> str:
     """The same cycle, begun where a word begins, so that no word is cut by where the run happened to start."""
     previous = unit[-1]
+    best = -1
     for i, char in enumerate(unit):
-        if (char.isalnum() or char == "<") and not previous.isalnum():
+        if not char.isspace() and previous.isspace():
             return unit[i:] + unit[:i]
+        if best < 0 and (char.isalnum() or char in "<[") and not previous.isalnum():
+            best = i
         previous = char
-    return unit
+    return unit[best:] + unit[:best] if best > 0 else unit
 
 
-def judge(unit: str, before: str, *, first: bool, near: bool, asked: Asked, policy: Policy) -> Judgement:
+def weight(text: str) -> int:
+    """About four for every token: letters of other scripts take more tokens each."""
+    return sum(1 if char < "\x80" else 2 if char < "\u2e80" else 4 for char in text)
+
+
+def judge(unit: str, before: str, *, first: bool, asked: Asked, policy: Policy) -> Judgement:
     """``before`` ends where the run starts; ``first`` says that there is nothing but white space before it."""
-    period = len(unit)
     unit = turned(unit)
-    bar, kind, why = _near(unit, before, policy) if near else _exact(unit, before, first, policy)
-    bar = int(bar * policy.patience)
-    asked_copies = asked.copies(unit, policy)
-    if asked_copies:
-        bar = max(bar, asked_copies * period)
-        why = "asked"
-    hold = max(bar - 56, min(bar, 2 * period)) if why else min(bar, max(2 * period, 8))
+    bar, kind, why = _exact(unit, before, first, policy)
+    bar, why = _patient(unit, bar, why, asked, policy)
+    period = len(unit)
+    hold = max(bar - _LATE_HOLD, min(bar, 2 * period)) if why else min(bar, max(2 * period - 16, 8))
     return Judgement(bar, hold, kind, why)
+
+
+def judge_near(unit: str, run: str, asked: Asked, policy: Policy) -> Judgement:
+    """``unit`` is normalised: every number is a 0, every gap one space. ``run`` is the text itself, all of it."""
+    unit = turned(unit)
+    bar, kind, why = _near(unit, run, policy)
+    bar, why = _patient(unit, bar, why, asked, policy)
+    period = len(unit)
+    hold = bar - _LATE_HOLD if why else min(bar, max(2 * period - 32, 140))
+    return Judgement(bar, hold, kind, why)
+
+
+def _patient(unit: str, bar: int, why: str, asked: Asked, policy: Policy) -> tuple[int, str]:
+    bar = int(bar * policy.patience)
+    copies = asked.copies(unit, policy)
+    if copies * len(unit) > bar:
+        return copies * len(unit), "asked"
+    return bar, why
 
 
 def _exact(unit: str, before: str, first: bool, policy: Policy) -> tuple[int, str, str]:
@@ -121,25 +153,41 @@ def _exact(unit: str, before: str, first: bool, policy: Policy) -> tuple[int, st
     words = _WORD.findall(unit)
     distinct = len({word.lower() for word in words})
     if not any(char.isalpha() for char in unit):
-        return _wordless(unit, policy)
+        return _wordless(unit, before, policy)
     special = _SPECIAL.fullmatch(unit)
     if special and not (distinct and words[0].lower() in _HTML):
         return policy.special_copies * period, "single_token" if unit[-1] in ">]" else "period", ""
     if _NUMBER.fullmatch(unit):
-        return policy.number_chars, "period", "numbers"
+        return _numbers(before, policy), "period", "numbers"
     spaced = any(char.isspace() for char in unit)
     if not spaced and period <= 16 and unit.isascii() and (_OPAQUE.fullmatch(unit) or "\\" in unit):
         return _glued(unit, before, policy)
     if _looks_like_code(unit):
         return _structured(unit, line, distinct, policy)
     if distinct <= 1 and tokens(unit) <= 2:
-        copies = policy.word_copies_in_verse if distinct and words[0].lower() in _VERSE else policy.token_copies
-        return copies * period, "single_token" if tokens(unit) == 1 else "period", "verse" if copies > 20 else ""
+        kind = "single_token" if tokens(unit) == 1 else "period"
+        if distinct and words[0].lower() in _VERSE:
+            return policy.word_copies_in_verse * period, kind, "verse"
+        copies = min(max(policy.word_copies, -(-policy.phrase_weight // weight(unit))), policy.token_copies - 2)
+        return copies * period, kind, ""
     if all(word.lower() in _VERSE for word in words):
         return policy.word_copies_in_verse * period, "period", "verse"
     if distinct == 0 and period < 8:
         return policy.ornament_chars, "period", "letters"
-    return max(policy.phrase_copies * period, policy.phrase_chars), "period", ""
+    copies = max(policy.phrase_copies, -(-policy.phrase_weight // weight(unit)))
+    if _in_verse(before):
+        return max(policy.verse_copies, copies) * period, "period", "verse"
+    return copies * period, "period", ""
+
+
+def _in_verse(before: str) -> bool:
+    """Short lines that do not end like sentences of prose stand before it, four at least."""
+    lines = [line for line in before.split("\n")[1:-1] if line.strip()][-4:]
+    return (
+        len(lines) == 4
+        and all((8 <= len(line) <= 64 and line[-1] in ",;!?.\u2014-") or line[-1].isalpha() for line in lines)
+        and sum(line[-1] != "." for line in lines) >= 2
+    )
 
 
 def _looks_like_code(unit: str) -> bool:
@@ -164,6 +212,8 @@ def _character(char: str, before: str, first: bool, policy: Policy) -> tuple[int
             return 48, "number"
         if last and (last in "'\"`=+/\\-_({[<|*" or last.isdigit() or (last.isalnum() and last.isascii())):
             return policy.opaque_chars, "opaque"
+        if not line and _OPAQUE_LINE.search(before):
+            return policy.opaque_chars, "opaque"
         if margin or (not first and char in "xX" and not line):
             return policy.opaque_chars, "margin"
         if char in "kKwWㅋㅎ哈呵嘻笑ха草":
@@ -178,39 +228,54 @@ def _character(char: str, before: str, first: bool, policy: Policy) -> tuple[int
     return policy.token_copies, ""
 
 
-def _wordless(unit: str, policy: Policy) -> tuple[int, str, str]:
+def _wordless(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
     if any(char.isdigit() for char in unit):
-        return policy.number_chars, "period", "numbers"
+        return policy.number_chars if "\n" in unit else _numbers(before, policy), "period", "numbers"
+    if sum(char in _RULE for char in unit) * 2 > len(unit) and len(unit) >= 8:
+        return 3 * policy.rule_chars, "period", "rule"
     if "\n" in unit:
         return max(policy.row_copies * len(unit), 2 * policy.ornament_chars), "rows", "rows"
     if all(char in "!?,;:¡¿ " for char in unit):
         return 48, "period", ""
-    if not unit.isascii() and not any(char in _RULE or char in _BLOCK for char in unit):
+    if any(char > "\u2e80" or "\u2600" <= char <= "\u27bf" for char in unit) and not any(
+        char in _BLOCK for char in unit
+    ):
         return policy.token_copies * len(unit), "period", ""
     return policy.ornament_chars, "period", "ornament"
 
 
+def _numbers(before: str, policy: Policy) -> int:
+    """Within brackets, or where a line of numbers or data begins, an array or a row; elsewhere hardly anything."""
+    line = before[before.rfind("\n") + 1 :]
+    opened = any(line.count(one) > line.count(other) for one, other in ("[]", "{}", "()"))
+    if opened or not _WORD.search(line):
+        return policy.number_chars
+    return policy.stray_number_chars
+
+
 def _glued(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
     """Letters and digits without a gap: part of something opaque, or one syllable for ever."""
-    last = before[-1:]
     if "\\" in unit or "%" in unit:
         return 2 * policy.opaque_chars, "period", "escapes"
-    if not unit.isalpha() or not (unit.islower() or unit.istitle()):
-        return policy.opaque_chars, "period", "opaque"
-    if last and (last.isalnum() or last in "'\"`=+/\\-_({[<|.:"):
-        return policy.opaque_chars, "period", "opaque"
     if _LAUGH.fullmatch(unit):
         return policy.word_copies_in_verse * len(unit), "single_token", "laughter"
-    return policy.token_copies * len(unit), "single_token", ""
+    head = _OPAQUE_END.search(before)
+    stem = head.group() if head else ""
+    plain = unit.isalpha() and (unit.islower() or unit.istitle()) and not _NARROW.fullmatch(unit)
+    if plain and len(stem) < 24 and (not stem or stem[1:].islower()) and before[-1 - len(stem) :][:1] not in _TIES:
+        return policy.token_copies * len(unit), "single_token", ""
+    # a long row of letters and digits without a gap before it: base64, in which anything may come often
+    return policy.opaque_chars * (3 if len(stem) >= 48 else 1), "period", "opaque"
 
 
 def _structured(unit: str, line: str, distinct: int, policy: Policy) -> tuple[int, str, str]:
     period = len(unit)
     kind = "rows" if "\n" in unit else "period"
+    if unit.count("|") >= 2 or ("{" in unit and ":" in unit):
+        copies = policy.row_copies if distinct < 6 else policy.code_copies
+        return max(copies * period, policy.ornament_chars), kind, "row"
     if distinct >= 3 and period >= 24:
-        row = unit.count("|") >= 2 or ("{" in unit and ":" in unit)
-        copies = policy.row_copies if row else policy.code_copies
-        return copies * period, kind, "row" if row else "code"
+        return policy.code_copies * period, kind, "code"
     quoted = unit.count('"') == 2 or unit.count("'") == 2
     if quoted and distinct and "\\" not in unit and period < 80:
         return max(policy.quoted_copies * period, 120), kind, "strings"
@@ -219,15 +284,36 @@ def _structured(unit: str, line: str, distinct: int, policy: Policy) -> tuple[in
     return max(policy.literal_copies * period, policy.ornament_chars), kind, "literals"
 
 
-def _near(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
-    """The unit is normalised: every number is a 0, every gap one space."""
+def _near(unit: str, run: str, policy: Policy) -> tuple[int, str, str]:
     period = len(unit)
     words = _WORD.findall(unit)
     distinct = len({word.lower() for word in words})
     if not words:
+        fields = unit.count("0")
+        if fields >= 2 and _MARKED.fullmatch(unit) and _counts(run, fields):
+            copies = policy.near_copies + 1 if any(char in "[]()#" for char in unit) else policy.near_counter_copies
+            return max(copies * period, 66), "near_loop", ""
         return policy.near_number_chars, "near_loop", "numbers"
-    if _looks_like_code(unit):
+    if _TIME.search(unit):
+        return policy.near_row_copies * period, "near_loop", "log"
+    plain = _MARKER.sub("0", unit)
+    if _IDENTIFIER.search(unit) or _looks_like_code(plain):
+        if distinct >= 4 and period >= 32 and not _looks_like_code(plain.replace('"', "").replace(",", " ")):
+            return policy.row_copies * period, "near_loop", "sentences"
         return policy.near_row_copies * period, "near_loop", "rows"
-    if distinct < 2 and period < 8:
+    if distinct < 2 and period < 7:
         return policy.near_row_copies * period, "near_loop", "short"
-    return max(policy.near_copies * period, 120), "near_loop", ""
+    return max(policy.near_copies * period, 84), "near_loop", ""
+
+
+def _counts(run: str, fields: int) -> bool:
+    """Whether every number of the unit goes up by one, down by one, or stays, as counters do and data does not."""
+    numbers = [int(number) for number in re.findall(r"\d{1,15}", run)]
+    if len(numbers) < 3 * fields:
+        return False
+    for field in range(fields):
+        column = numbers[field::fields]
+        steps = {after - before for before, after in itertools.pairwise(column[:-1])}
+        if len(steps) > 1 or not steps <= {-1, 0, 1}:
+            return False
+    return True

@@ -94,9 +94,9 @@ class Seeker:
             return None
         self._due = self._every
         tail = text[-self._tail :]
-        if len(tail) < self._tail:
-            return None
         high = n - self._low
+        if high < len(tail) or len(tail) < self._tail:
+            return None
         at = text.rfind(tail, max(n - self._tail - self._high, 0), high)
         if at < 0:
             return None

@@ -20,27 +20,29 @@ class Policy:
     special_copies: int = 8
     whole_copies: int = 8  # the whole answer is one token again and again, and has ended
     phrase_copies: int = 5
-    phrase_chars: int = 56  # and at least this long, so that five copies of "no, " are not enough
+    phrase_weight: int = 72  # and at least so many ASCII characters, or half or a quarter as many of other scripts
+    word_copies: int = 9
     # repetition that a context explains
     quoted_copies: int = 20  # the same string as a list's element
     code_copies: int = 12  # a unit with three or more different words of code, markup or a table
     short_code_copies: int = 24  # the same with two words
     literal_copies: int = 64  # NULL, NULL, NULL
-    row_copies: int = 24
+    row_copies: int = 40
     word_copies_in_verse: int = 40
+    verse_copies: int = 8
     rule_chars: int = 400
     ornament_chars: int = 240
-    number_chars: int = 1_600
+    number_chars: int = 4_000  # an array or a matrix of equal numbers
+    stray_number_chars: int = 480  # the same in the middle of a sentence
     opaque_chars: int = 200  # base64, hex, identifiers: no end of a word in them
     newlines: int = 16
     spaces: int = 512
     asked_copies: int = 1_000  # where the caller asked for repetition and gave no number
     # near-loops: only digits and white space differ
     near_copies: int = 10
+    near_counter_copies: int = 40  # "1. 1", "2. 2": nothing but counters
     near_row_copies: int = 120
-    near_number_chars: int = 6_000
-    # stutter
-    stutter_pairs: int = 12
+    near_number_chars: int = 60_000
     # white space
     json_blank_chars: int = 64
     newline_flood: int = 16

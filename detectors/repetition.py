@@ -16,13 +16,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from detectors.asked import Asked
-from detectors.context import judge, tokens, turned
+from detectors.context import judge, judge_near, tokens, turned
 from detectors.finding import Finding
-from detectors.periods import LONGEST, Run, Seeker, Window, agree
+from detectors.nearloop import STEP as NEAR_STEP
+from detectors.nearloop import Normalised
+from detectors.periods import LONGEST, Run, Seeker, Window, agree, primitive
 from detectors.policy import DEFAULT, Policy
+from detectors.stutter import Stutter
 
 STEP: Final = 16
 _NEVER: Final = 1 << 62
+_NEAR_LEAST: Final = 48  # normalised characters; before that numbers do not show whether they count or are data
 _MESSAGES: Final = {
     "single_token_from_start": "the answer is one token again and again from its first token on",
     "single_token": "from here on the answer is one token again and again",
@@ -30,6 +34,7 @@ _MESSAGES: Final = {
     "spaces": "from here on the answer is nothing but white space",
     "rows": "from here on the answer is the same row again and again",
     "period": "from here on the answer is the same passage again and again",
+    "near_loop": "from here on the answer is the same passage again and again, but for its numbers",
 }
 
 
@@ -45,11 +50,15 @@ class Repetition:
         "_id_count",
         "_id_onset",
         "_long",
+        "_near",
+        "_near_due",
+        "_near_held",
         "_parts",
         "_policy",
         "_seen",
         "_short",
         "_size",
+        "_stutter",
         "_window",
         "condemned",
         "doubt",
@@ -66,6 +75,10 @@ class Repetition:
         self._window = Window()
         self._short = Seeker(12, 1, 112, STEP)
         self._long = Seeker(32, 97, LONGEST, 64)
+        self._near = Normalised()
+        self._near_due = ""
+        self._near_held = False
+        self._stutter = Stutter()
         self._parts: list[str] = []
         self._size = 0  # characters in parts
         self._seen = 0  # characters in all
@@ -172,11 +185,58 @@ class Repetition:
             held = held or long.end >= long.hold
             if long.bar < window.end + STEP:
                 alarm = min(alarm, long.bar)
+        due = self._near_due + block
+        if len(due) >= NEAR_STEP or self._near.run is not None or size < STEP:
+            self._near_due = ""
+            found = self._step_near(due)
+            if found:
+                return found
+        else:
+            self._near_due = due
+        hits = self._stutter.step(window)
+        if hits >= 2:
+            return self._stuttered(hits)
+        held = held or self._near_held or self._stutter.hits > 0
         if held and not self._held:
             self.doubt = max(self.doubt, window.end - 1)
         self._held = held
         self._alarm = alarm
         return ()
+
+    def _step_near(self, block: str) -> Sequence[Finding]:
+        near = self._near
+        run = near.step(block)
+        self._near_held = False
+        if run is None or (not run.bar and not self._judge_near(run)):
+            return ()
+        if run.end >= run.bar:
+            run.bar = run.end
+            onset = near.raw(run.start, self._window)
+            return self._condemn(run, onset, self._window.end, near.window)
+        self._near_held = run.end >= run.hold
+        return ()
+
+    def _judge_near(self, run: Run) -> bool:
+        """Like _judge; short units are judged late, when their numbers show whether they count or are data."""
+        if run.copies < (1.5 if run.period >= 64 else 2.5) or run.end - run.start < _NEAR_LEAST:
+            return False
+        near = self._near
+        unit = near.window.slice(run.start, run.start + run.period) or near.window.text[-run.period :]
+        start = near.raw(run.start, self._window)
+        judgement = judge_near(unit, self._window.slice(start, self._window.end), self._asked, self._policy)
+        run.bar = run.start + judgement.bar
+        run.hold = run.start + judgement.hold
+        run.kind = judgement.kind
+        run.why = judgement.why
+        return True
+
+    def _stuttered(self, hits: int) -> Sequence[Finding]:
+        end = self._window.end
+        sample = self._window.slice(self._stutter.onset, self._stutter.onset + 40)
+        message = f"every piece of the text comes twice ({sample!r})"
+        evidence = {"samples": hits, "unit": sample}
+        onset = self._stutter.onset
+        return (Finding("repetition.stutter", "error", message, self._channel, onset, end, 0.97, evidence),)
 
     def _single(self, char: str) -> Run:
         """The step ended in four equal characters: too short for the seeker, long enough to be watched."""
@@ -195,9 +255,16 @@ class Repetition:
         unit = window.slice(run.start, run.start + run.period)
         if not unit:
             unit = window.text[-run.period :]
+        shortest = primitive(unit)
+        if shortest < run.period:
+            if run.period >= 97:  # several copies of what the other seeker follows
+                run.bar = run.hold = _NEVER
+                return True
+            run.period = shortest
+            unit = unit[:shortest]
         before = window.slice(run.start - 400, run.start)
         first = run.start < 400 and not before.strip()
-        judgement = judge(unit, before, first=first, near=False, asked=self._asked, policy=self._policy)
+        judgement = judge(unit, before, first=first, asked=self._asked, policy=self._policy)
         run.bar = run.start + judgement.bar
         run.hold = run.start + judgement.hold
         run.kind = judgement.kind
@@ -219,8 +286,10 @@ class Repetition:
                     return self._condemn(run)
         return ()
 
-    def _condemn(self, run: Run) -> Sequence[Finding]:
-        window = self._window
+    def _condemn(
+        self, run: Run, onset: int | None = None, end: int | None = None, window: Window | None = None
+    ) -> Sequence[Finding]:
+        window = window or self._window
         unit = window.slice(run.start, run.start + run.period) or window.text[-run.period :]
         evidence: dict[str, Any] = {
             "period": run.period,
@@ -236,8 +305,8 @@ class Repetition:
                 "error",
                 f"{_MESSAGES[run.kind]} ({unit[:24]!r}, period {run.period})",
                 self._channel,
-                run.start,
-                run.bar,
+                run.start if onset is None else onset,
+                run.bar if end is None else end,
                 0.99 if not run.why else 0.95,
                 evidence,
             ),

@@ -1,0 +1,69 @@
+"""A text whose copies differ only in their numbers and their white space: "Step 14: wait", "Step 15: wait".
+
+The text is normalised (every number becomes one 0, every gap one space) and its periods are sought as those of the text
+itself are. It takes more copies to condemn, because honest data looks the same: rows, logs, numbered lines.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from detectors.periods import Run, Seeker, Window
+
+STEP: Final = 32  # characters of the text itself
+_LONGEST: Final = 1_200  # normalised characters
+_DIGITS: Final = {ord(digit): "0" for digit in "123456789"} | {ord(blank): " " for blank in "\n\t\r\u00a0\u3000"}
+
+
+def normalise(text: str) -> str:
+    text = text.translate(_DIGITS)
+    while "00" in text:
+        text = text.replace("00", "0")
+    while "  " in text:
+        text = text.replace("  ", " ")
+    return text
+
+
+class Normalised:
+    """Follows the normalised text. ``run`` counts normalised characters; ``raw`` turns one of its offsets into one of
+    the text itself, exactly where the text is still known and to within a step where it is not."""
+
+    __slots__ = ("_marks", "_seeker", "seen", "window")
+
+    def __init__(self) -> None:
+        self.window = Window()
+        self.seen = 0
+        self._seeker = Seeker(20, 3, _LONGEST, STEP)
+        self._marks: deque[tuple[int, int]] = deque(maxlen=160)
+
+    @property
+    def run(self) -> Run | None:
+        return self._seeker.run
+
+    @property
+    def broken(self) -> Run | None:
+        return self._seeker.broken
+
+    def step(self, block: str) -> Run | None:
+        window = self.window
+        text = normalise(block)
+        last = window.text[-1:]
+        if text and last == text[0] and last in "0 ":
+            text = text[1:]  # the number or the gap began in the step before
+        self._marks.append((window.end, self.seen))
+        self.seen += len(block)
+        if not text:
+            return self._seeker.run
+        window.push(text)
+        return self._seeker.step(window, len(text))
+
+    def raw(self, offset: int, source: Window) -> int:
+        """Where the normalised ``offset`` lies in the text that ``source`` still holds the end of."""
+        norm, start = next((mark for mark in reversed(self._marks) if mark[0] <= offset), self._marks[0])
+        block = source.slice(start, start + STEP) if start >= source.base else ""
+        need = offset - norm
+        for size in range(1, len(block) + 1):
+            if len(normalise(block[:size])) > need:
+                return start + size - 1
+        return start + min(need, STEP)
