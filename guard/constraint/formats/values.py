@@ -34,16 +34,25 @@ def types_at(schema: Any, key: str) -> Types | None:
     return None if found is None else types_of(found, schema)
 
 
-def subschema(schema: Any, key: str) -> Any:
+def subschema(schema: Any, key: str, root: Any = None) -> Any:
     """The schema of one argument, looked for where tools put it: properties, through references and combinations."""
-    for part in _parts(schema, schema, _MOST_STEPS):
+    root = schema if root is None else root
+    for part in _parts(schema, root, _MOST_STEPS):
         properties = part.get("properties")
         if isinstance(properties, Mapping) and key in properties:
             return properties[key]
-    for part in _parts(schema, schema, _MOST_STEPS):
+    for part in _parts(schema, root, _MOST_STEPS):
         rest = part.get("additionalProperties")
         if isinstance(rest, Mapping):
             return rest
+    return None
+
+
+def items_of(schema: Any, root: Any) -> Any:
+    """The schema of a list's elements."""
+    for part in _parts(schema, root, _MOST_STEPS):
+        if isinstance(part.get("items"), Mapping):
+            return part["items"]
     return None
 
 
