@@ -365,10 +365,10 @@ async def test_stall_between_tokens() -> None:
 
 
 async def test_a_slow_stream_is_no_stall() -> None:
-    body = sse(*[chunk("a")] * 10)
+    body = sse(*[chunk("a")] * 12)
     cuts = [i for i in range(len(body)) if body.startswith(b"data", i)]
-    async with playing(Reply(body, cuts=cuts, delay=0.03), between_tokens_timeout=0.1) as (engine, _):
-        assert text_of(await events_of(engine)) == "a" * 10
+    async with playing(Reply(body, cuts=cuts, delay=0.04), between_tokens_timeout=0.3) as (engine, _):
+        assert text_of(await events_of(engine)) == "a" * 12
 
 
 async def test_total_timeout_and_deadline() -> None:
@@ -396,12 +396,13 @@ async def test_a_body_that_does_not_end_after_done(monkeypatch: pytest.MonkeyPat
 async def test_the_reader_is_not_the_engine() -> None:
     """A consumer that takes its time does not make a stall of what has long arrived."""
     body = sse(*[chunk("a")] * 3)
-    async with playing(Reply(body, every=40, delay=0.005), between_tokens_timeout=0.1) as (engine, _):
+    cuts = [len(sse(chunk("a"), done=False))]
+    async with playing(Reply(body, cuts=cuts, delay=0.005), between_tokens_timeout=0.3) as (engine, _):
         stream = await engine.open(ask())
         found: list[StreamEvent] = []
         async for batch in stream:
             found += batch
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.4)
         assert text_of(found) == "aaa"
         assert found[-1] == Closed(True)
 
