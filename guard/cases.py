@@ -47,8 +47,7 @@ def read_cases(path: Path) -> Iterator[dict[str, Any]]:
 def judge(case: dict[str, Any], policy: Policy | None = None) -> dict[str, Any]:
     """The verdict on one case, as it is printed. A case that cannot be read is blocked, with the reason as a
     finding."""
-    # everything that is wrong with a case is to be told, not only what would have ended it first
-    policy = policy or Policy(detectors="observe", constraints="observe")
+    policy = policy or Policy()
     id_ = case.get("id")
     try:
         request = chat_request(_request_body(case), request_id=str(id_), protocol="check")
@@ -71,7 +70,7 @@ def judge(case: dict[str, Any], policy: Policy | None = None) -> dict[str, Any]:
             "verdicts": {"format": "none", "tool_choice": "none"},
             "repaired": None,
         }
-    check = Check(plan_for(request, policy, compiled))
+    check = Check(msgspec.structs.replace(plan_for(request, policy, compiled), thorough=True))
     out = check.feed(events)
     repaired = any(isinstance(event, Repair) for event in out)
     blocked = any(guard.condemned is not None or guard.unsound for guard in check.guards.values())

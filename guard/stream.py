@@ -90,7 +90,8 @@ class Integrity(Protocol):
 
 
 class Plan(Struct):
-    """What every attempt at one answer is held against; made once a request from its constraint, tools and policy."""
+    """What every attempt at one answer is held against; made once a request from its constraint, tools and policy.
+    ``thorough``: an answer that is condemned is read to its end all the same, to find everything that is wrong."""
 
     new_panel: Callable[[str], Watcher]
     new_integrity: Callable[[], Integrity]
@@ -99,6 +100,7 @@ class Plan(Struct):
     act_on_detectors: bool = True
     act_on_constraints: bool = True
     repairs: bool = True
+    thorough: bool = False
 
 
 class Condemned(Struct):
@@ -371,7 +373,7 @@ class StreamGuard:
     def _seen_until(self, found: Sequence[Finding], start: int, text: str) -> str:
         """What the detectors may see of a piece in which the constraint broke: nothing behind the break, or how much
         came in one piece would decide what is clear."""
-        if self._plan.act_on_constraints:
+        if self._plan.act_on_constraints and not self._plan.thorough:
             ends = [finding.detected_at for finding in found if finding.severity == "error"]
             if ends:
                 return text[: max(0, min(ends) - start)]
@@ -380,7 +382,7 @@ class StreamGuard:
     def _take(self, findings: Sequence[Finding], out: list[GuardEvent]) -> None:
         """Record findings, in their order, up to the one that condemns: what came behind it is nobody's answer."""
         for finding in findings:
-            if self.condemned is not None:
+            if self.condemned is not None and not self._plan.thorough:
                 return
             self.findings.append(finding)
             out.append(Found(self._choice, finding, self._engine, self._attempt))
@@ -403,7 +405,7 @@ class StreamGuard:
     def _condemn(self, why: Condemned) -> None:
         if self.condemned is None:
             self.condemned = why
-            self.ended = True
+            self.ended = not self._plan.thorough
 
     def _drain(self, out: list[GuardEvent], *, final: bool = False) -> None:
         """Release from the front of the queue what is clear; a piece that is clear in part is split. What was condemned

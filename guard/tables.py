@@ -51,7 +51,7 @@ def traces_table(rows: Sequence[Overview]) -> RenderableType:
     """One line a request, the newest first."""
     if not rows:
         return Text("no traces")
-    view = _table("trace", "when", "model", "outcome", "finish", "format", "tries", "engines", "findings", "ms")
+    view = _table("trace", "when", "model", "outcome", "finish", "tries", "engines", "findings", "ms")
     for row in rows:
         request = row.request
         view.add_row(
@@ -60,7 +60,6 @@ def traces_table(rows: Sequence[Overview]) -> RenderableType:
             request.model,
             _outcome(request.outcome, request.error_code),
             request.finish_reason or "-",
-            request.verdict_format,
             str(request.attempts_made),
             " > ".join(row.engines) or "-",
             ", ".join(row.findings) or "-",
@@ -144,7 +143,8 @@ def _table(*columns: str) -> Table:
     view = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         right = name in ("ms", "tries", "tokens", "released", "held", "onset", "seen at", "resumed at", "attempt")
-        view.add_column(name, justify="right" if right else "left", overflow="fold")
+        whole = right or name in ("trace", "when", "engine", "then")
+        view.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=whole)
     return view
 
 
