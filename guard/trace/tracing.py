@@ -103,8 +103,10 @@ class Tracing:
         if self._spool is not None:
             self._spool.write_outcome(reduce_outcome(record, self._retained.get(record.trace_id, "none")))
 
-    def metrics_page(self) -> tuple[str, bytes]:
-        """Content type and body."""
+    def metrics_page(self, in_flight: int | None = None) -> tuple[str, bytes]:
+        """Content type and body. ``in_flight``: the requests under way, where the caller knows them."""
+        if in_flight is not None:
+            self.metrics.in_flight(in_flight)
         if self._spool is not None:
             self._spool.refresh()
             self.metrics.spool(self._spool.bytes, self._spool.written, self._spool.lost)
@@ -120,8 +122,9 @@ class Tracing:
     # --- the writer process ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the writer. Returns at once: records are safe in the spool whether or not it comes up."""
+        """Start the writer, and do not wait for it to be ready: records are safe in the spool meanwhile."""
         if self._spool is not None and self._runs_writer and self._supervisor is None:
+            await self._spawn()
             self._supervisor = asyncio.create_task(self._supervise(), name="trace writer")
 
     async def aclose(self) -> None:
@@ -150,11 +153,7 @@ class Tracing:
         pause, longest = RESTART_SECONDS
         while True:
             began = time.monotonic()
-            try:
-                self._process = await self._spawn()
-            except OSError as error:
-                log.error("the trace writer cannot be started: %s", error)
-            else:
+            if self._process is not None:
                 code = await self._process.wait()
                 if self._supervisor is None:  # ended by aclose
                     return
@@ -164,19 +163,24 @@ class Tracing:
                 pause = RESTART_SECONDS[0]
             await asyncio.sleep(pause)
             pause = min(pause * 2, longest)
+            await self._spawn()
 
-    async def _spawn(self) -> asyncio.subprocess.Process:
+    async def _spawn(self) -> None:
         """A pipe is its standard input: it ends when this process does, however that ends. The DSN goes through the
         environment, since a command line can be read by everyone on the machine."""
         command = [sys.executable, "-m", "guard.trace.writer", "--spool", str(self._directory)]
         if self._otlp_endpoint:
             command += ["--otlp", self._otlp_endpoint, "--service", self._service_name]
-        return await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            env={**os.environ, "OUTGUARD_STORE": self._store},
-            start_new_session=True,  # a Ctrl-C in the terminal is for the sidecar, which then ends its writer in order
-        )
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                env={**os.environ, "OUTGUARD_STORE": self._store},
+                start_new_session=True,  # a Ctrl-C is for the sidecar, which then ends its writer in order
+            )
+        except OSError as error:
+            self._process = None
+            log.error("the trace writer cannot be started: %s", error)
 
 
 def _hang_up(process: asyncio.subprocess.Process) -> None:

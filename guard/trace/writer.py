@@ -47,6 +47,9 @@ log: Final = logging.getLogger("outguard.writer")
 LINGER: Final = 1.0
 """Seconds between looks at the spool. Few large batches are cheaper; a reader that cannot wait asks for a flush."""
 
+SILENCE_SECONDS: Final = 2.0
+"""How long the holder of a lock may say nothing before it is taken for one that stays."""
+
 STOP_SECONDS: Final = 10.0
 """How long it goes on storing after it was told to end."""
 
@@ -273,12 +276,8 @@ def listen(writer: Writer, directory: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with contextlib.suppress(FileNotFoundError):
         (directory / SOCKET).unlink()
-    before = os.umask(0o177)
-    try:
-        with address(directory) as where:
-            listener.bind(where)
-    finally:
-        os.umask(before)
+    with address(directory) as where:
+        listener.bind(where)
     listener.listen(16)
     threading.Thread(target=_accept, args=(writer, listener), daemon=True, name="accept").start()
     return listener
@@ -308,28 +307,30 @@ def hold(directory: Path, *, asking: bool) -> int | None:
     """Take the directory's lock. ``asking``: a holder that was only started for a reader is asked to make place."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     fd = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + 2 * STOP_SECONDS
+    began = time.monotonic()
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return fd
         except BlockingIOError:
             pass
-        if not asking or time.monotonic() > deadline or not _asked_to_yield(directory):
+        patience = (2 * STOP_SECONDS if _asked_to_yield(directory) else SILENCE_SECONDS) if asking else 0.0
+        if time.monotonic() - began > patience:
             os.close(fd)
             return None
         time.sleep(0.1)
 
 
 def _asked_to_yield(directory: Path) -> bool:
+    """Whether the holder said that it will. False, too, when nobody answers: it is going, or has only just come."""
     connection = connect(directory)
     if connection is None:
-        return True  # it is going, or has only just come: look at the lock again
+        return False
     with connection:
         try:
             return bool(ask(connection, {"op": "yield"}, 5.0)["yielding"])
         except StoreError:
-            return True
+            return False
 
 
 def settle(path: Path) -> None:
@@ -364,6 +365,7 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as error:
         log.error("%s", error)
         return 2
+    os.umask(0o077)  # the store, the socket and what is set aside are its user's alone
     spool = Path(options.spool).resolve() if options.spool else None
     home = Path(target.path) if target is not None and target.embedded else spool
     if home is None:
