@@ -14,41 +14,36 @@ class Delivered:
     """``tokens`` counts delivered tokens: exact where the engine named them (ids or logprobs), else one a delta.
     ``token_ids`` is None once a piece came without its ids."""
 
-    __slots__ = ("_calls", "_lengths", "_texts", "token_ids", "tokens")
+    __slots__ = ("_calls", "_texts", "token_ids", "tokens")
 
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {}
-        self._lengths: dict[str, int] = {}
         self._calls: list[tuple[str, str, list[str]]] = []
         self.token_ids: list[int] | None = []
         self.tokens = 0
 
     def add(self, release: Release) -> None:
-        text = release.text
-        channel = release.channel
-        if channel in self._texts:
-            self._texts[channel].append(text)
-            self._lengths[channel] += len(text)
+        parts = self._texts.get(release.channel)
+        if parts is None:
+            self._texts[release.channel] = [release.text]
         else:
-            self._texts[channel] = [text]
-            self._lengths[channel] = len(text)
-        self._count(release.token_ids, len(release.logprobs) if release.logprobs else None)
+            parts.append(release.text)
+        token_ids = release.token_ids
+        if token_ids is None:
+            self.token_ids = None
+            self.tokens += len(release.logprobs) if release.logprobs else 1
+            return
+        self.tokens += len(token_ids)
+        if self.token_ids is not None:
+            self.token_ids.extend(token_ids)
 
     def add_call(self, piece: ToolRelease) -> None:
         if piece.index == len(self._calls):
             self._calls.append((piece.id or "", piece.name or "", [piece.arguments]))
         else:
             self._calls[piece.index][2].append(piece.arguments)
-        self._count(None, None)
-
-    def _count(self, token_ids: tuple[int, ...] | None, logprobs: int | None) -> None:
-        if token_ids is None:
-            self.token_ids = None
-            self.tokens += logprobs or 1
-        else:
-            self.tokens += len(token_ids)
-            if self.token_ids is not None:
-                self.token_ids.extend(token_ids)
+        self.token_ids = None
+        self.tokens += 1
 
     @property
     def nothing(self) -> bool:
@@ -68,10 +63,10 @@ class Delivered:
         return parts[0]
 
     def length(self, channel: str = CONTENT) -> int:
-        return self._lengths.get(channel, 0)
+        return len(self.text(channel))
 
     def total_chars(self) -> int:
-        return sum(self._lengths.values()) + sum(len(part) for _, _, parts in self._calls for part in parts)
+        return sum(map(self.length, self._texts)) + sum(len(part) for _, _, parts in self._calls for part in parts)
 
     def prefix(self, prompt_token_ids: tuple[int, ...] | None = None) -> Prefix:
         return Prefix(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -42,7 +44,7 @@ class AttemptEvidence:
     ) -> None:
         self.why: Condemned | None = None
         self.traceparent = context.traceparent(attempt_span_id(context.span_id, choice, attempt))
-        self.now = now
+        self.arrivals = array("d")  # when each read of the engine's stream came
         self.record = AttemptRecord(
             choice=choice,
             attempt=attempt,
@@ -62,33 +64,31 @@ class AttemptEvidence:
         )
         self._constraint = request.constraint
         self._started = now
-        self._gaps = array("f")
         self._released = 0
-
-    def batch(self, now: float) -> None:
-        """One read of the engine's stream has arrived."""
-        if self.record.chunks:
-            self._gaps.append(now - self.now)
-        else:
-            self.record.first_token_ms = (now - self._started) * 1e3
-        self.record.chunks += 1
-        self.now = now
 
     def saw(self, out: list[GuardEvent]) -> None:
         """What was released, with token ids and logprobs where the engine gave them."""
         for event in out:
             if type(event) is Release:
                 self._released += len(event.text)
-                if event.token_ids:
-                    self.record.output_token_ids.extend(event.token_ids)
-                for entry in event.logprobs or ():
-                    self.record.token_logprobs.append(_number(entry.get("logprob")))
-                    self.record.runner_up_logprobs.append(_runner_up(entry))
+                if event.token_ids is not None or event.logprobs is not None:
+                    self._numbers(event)
+
+    def _numbers(self, release: Release) -> None:
+        record = self.record
+        record.output_token_ids.extend(release.token_ids or ())
+        for entry in release.logprobs or ():
+            record.token_logprobs.append(_number(entry.get("logprob")))
+            record.runner_up_logprobs.append(_runner_up(entry))
 
     def close(self, guard: StreamGuard, now: float) -> None:
         record = self.record
         record.duration_ms = (now - self._started) * 1e3
-        gaps = sorted(self._gaps)
+        arrivals = self.arrivals
+        record.chunks = len(arrivals)
+        if arrivals:
+            record.first_token_ms = (arrivals[0] - self._started) * 1e3
+        gaps = sorted(later - sooner for sooner, later in pairwise(arrivals))
         if gaps:
             record.inter_token_p50_ms = gaps[len(gaps) // 2] * 1e3
             record.inter_token_max_ms = gaps[-1] * 1e3
@@ -178,9 +178,10 @@ class Evidence:
     def trace_id(self) -> str:
         return self.record.trace_id
 
-    def first_token(self, now: float) -> None:
-        if not self.record.first_token_ms:
-            self.record.first_token_ms = (now - self._started) * 1e3
+    def first_token(self, arrivals: Sequence[float]) -> None:
+        """Something may leave for the first time, with the last arrival."""
+        if not self.record.first_token_ms and arrivals:
+            self.record.first_token_ms = (arrivals[-1] - self._started) * 1e3
 
     def close(self, now: float, outcome: str = "") -> RequestRecord:
         """The finished record. ``outcome`` is given when the answers did not come to their own end."""

@@ -1,7 +1,8 @@
 """A request's whole way, top to bottom: admitted, tried on engines, guarded, decided upon, recorded.
 
-``generate`` is the front; ``_answer`` is the loop over attempts; ``_attempt`` opens an engine and feeds its events to a
-StreamGuard. Only this module sees both the engines and the caller.
+``generate`` is the front; ``_answer`` is the loop over attempts, in each of which an engine's events go through a
+StreamGuard. Only this module sees both the engines and the caller. Whatever is done for each batch costs every token of
+every caller, so the loops are few and flat.
 
 n > 1 is fanned out: each choice is a request of its own to an engine, so that each is guarded and recovered on its
 own, also on engines that ignore ``n``. A caller that does not stream holds nothing until the end, so its answer may
@@ -25,7 +26,7 @@ from guard.build import status
 from guard.check import Check
 from guard.config import Config
 from guard.constraint.cache import ConstraintCache
-from guard.engines.contract import Engine, EngineError, ResumeUnsupported
+from guard.engines.contract import Engine, EngineError, EngineStream, ResumeUnsupported
 from guard.events import Closed, Failed, Finished, GuardEvent, Started
 from guard.evidence import AttemptEvidence, Evidence
 from guard.merge import merged
@@ -114,13 +115,22 @@ class Pipeline:
             trail = self._trail(evidence, answer, guard)
             self._on_engine[engine] += 1
             try:
-                async with aclosing(self._attempt(answer, guard, trail)) as batches:
-                    async for batch in batches:
-                        evidence.first_token(trail.now)
-                        if answer.kept is None:
-                            yield batch
-                        else:
-                            answer.kept.extend(batch)
+                stream = await self._open(answer, trail)
+                if stream is not None:
+                    async with aclosing(stream):
+                        async for events in stream:
+                            trail.arrivals.append(self._clock())
+                            out = guard.feed(events)
+                            if out and self._leaves(out, answer, trail, evidence):
+                                yield out
+                            if guard.ended:
+                                break
+                    if not guard.ended:
+                        guard.feed([Closed(clean=False)])  # an engine that broke its contract
+                    trail.why = guard.condemned
+                    out = guard.cut()
+                    if out and self._leaves(out, answer, trail, evidence):
+                        yield out
             finally:
                 self._on_engine[engine] -= 1
                 trail.close(guard, self._clock())
@@ -143,8 +153,8 @@ class Pipeline:
             else:
                 answer.kept.append(recovery)
 
-    async def _attempt(self, answer: Answer, guard: StreamGuard, trail: AttemptEvidence) -> Batches:
-        """One engine's stream through the guard. Leaves in ``trail.why`` what condemned it, if anything did."""
+    async def _open(self, answer: Answer, trail: AttemptEvidence) -> EngineStream | None:
+        """The engine's stream; or None, and in ``trail.why`` what kept it from opening one."""
         time_left = answer.job.deadline - self._clock()
         try:
             async with asyncio.timeout(max(time_left, 0.0)):
@@ -152,32 +162,25 @@ class Pipeline:
         except ResumeUnsupported as error:
             answer.cannot_resume.add(answer.engine)
             trail.why = Condemned("open.cannot_resume", str(error))
-            return
         except EngineError as error:
             answer.retry_after = error.retry_after
             trail.why = _refused(error)
-            return
         except TimeoutError:
             trail.why = Condemned("deadline", "the engine had not accepted the request by then")
-            return
-        trail.record.unenforced = list(stream.unenforced)
-        try:
-            async for events in stream:
-                trail.batch(self._clock())
-                out = guard.feed(events)
-                if out:
-                    trail.saw(out)
-                    yield out
-                if guard.ended:
-                    break
-        finally:
-            await stream.aclose()
-        if not guard.ended:
-            guard.feed([Closed(clean=False)])  # an engine that broke its contract
-        trail.why = guard.condemned
-        if out := guard.cut():
-            trail.saw(out)
-            yield out
+        else:
+            trail.record.unenforced = list(stream.unenforced)
+            return stream
+        return None
+
+    @staticmethod
+    def _leaves(out: list[GuardEvent], answer: Answer, trail: AttemptEvidence, evidence: Evidence) -> bool:
+        """Take note of what the guard let go. Whether it leaves now; else it is kept until the answer has ended."""
+        trail.saw(out)
+        evidence.first_token(trail.arrivals)
+        if answer.kept is None:
+            return True
+        answer.kept.extend(out)
+        return False
 
     # --- what is kept of it ------------------------------------------------------------------------------------------
 
