@@ -15,6 +15,7 @@ from detectors.empty import Facts
 from detectors.tail import Tail
 from guard.config import Policy
 from guard.constraint.compile import CompiledConstraint
+from guard.constraint.formats.content import ContentToolParser
 from guard.constraint.toolcall import ToolCallGuard
 from guard.events import CONTENT
 from guard.request import GenerationRequest
@@ -46,11 +47,17 @@ def plan_for(request: GenerationRequest, policy: Policy, compiled: CompiledConst
             mint=lambda index: minted_id(request.id, index),
         )
 
+    def new_text_calls(channel: str, format: str) -> ContentToolParser:
+        return ContentToolParser(
+            format, request.tools, request.tool_choice, channel=channel, bare=request.constraint is None
+        )
+
     return Plan(
         new_panel=new_panel,
         new_integrity=lambda: StreamIntegrity(json=json_content),
         new_checker=(lambda: compiled.checker(policy.json_release, policy.repairs)) if compiled else None,
         new_tools=new_tools if request.tools else None,
+        new_text_calls=new_text_calls if request.tools and policy.repairs else None,
         act_on_detectors=policy.detectors == "enforce",
         act_on_constraints=policy.constraints == "enforce",
         repairs=policy.repairs,

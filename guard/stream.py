@@ -63,6 +63,14 @@ class ToolGuard(Protocol):
     def verdict(self) -> str: ...
 
 
+class TextCalls(Protocol):
+    """Reads calls that an engine left in a text channel (guard/constraint/formats/content.py)."""
+
+    def feed(self, delta: TextDelta) -> Sequence[TextDelta | ToolDelta | Finding | Repair]: ...
+
+    def finish(self) -> Sequence[TextDelta | ToolDelta | Finding | Repair]: ...
+
+
 class Watcher(Detector, Protocol):
     """All detectors of one channel (detectors/panel.py)."""
 
@@ -91,12 +99,14 @@ class Integrity(Protocol):
 
 class Plan(Struct):
     """What every attempt at one answer is held against; made once a request from its constraint, tools and policy.
-    ``thorough``: an answer that is condemned is read to its end all the same, to find everything that is wrong."""
+    ``new_text_calls`` is given the channel and the engine's tool format. ``thorough``: an answer that is condemned is
+    read to its end all the same, to find everything that is wrong."""
 
     new_panel: Callable[[str], Watcher]
     new_integrity: Callable[[], Integrity]
     new_checker: Callable[[], Checker] | None = None
     new_tools: Callable[[], ToolGuard] | None = None
+    new_text_calls: Callable[[str, str], TextCalls] | None = None
     act_on_detectors: bool = True
     act_on_constraints: bool = True
     repairs: bool = True
@@ -135,13 +145,22 @@ class StreamGuard:
     not stand, or ``reason`` is its finish reason and everything has been released."""
 
     def __init__(
-        self, plan: Plan, delivered: Delivered, *, choice: int = 0, attempt: int = 1, engine: str = ""
+        self,
+        plan: Plan,
+        delivered: Delivered,
+        *,
+        choice: int = 0,
+        attempt: int = 1,
+        engine: str = "",
+        tool_format: str = "auto",
     ) -> None:
         self._plan = plan
         self._delivered = delivered
         self._choice = choice
         self._attempt = attempt
         self._engine = engine
+        self._tool_format = tool_format
+        self._text_calls: dict[str, TextCalls] = {}
         self._channels: dict[str, _Channel] = {}
         self._pending: deque[tuple[_Channel, int, TextDelta | ToolRelease]] = deque()
         self._tools = plan.new_tools() if plan.new_tools else None
@@ -169,7 +188,10 @@ class StreamGuard:
                 break
             kind = type(event)
             if kind is TextDelta:
-                self._text(event, out)  # type: ignore[arg-type]
+                if self._plan.new_text_calls is None:
+                    self._text(event, out)  # type: ignore[arg-type]
+                else:
+                    self._maybe_calls(event, out)  # type: ignore[arg-type]
             elif kind is ToolDelta:
                 self._tool(event, out)  # type: ignore[arg-type]
             else:
@@ -205,6 +227,26 @@ class StreamGuard:
             return
         self._pending.append((channel, start, delta))
         self._drain(out)
+
+    def _maybe_calls(self, delta: TextDelta, out: list[GuardEvent]) -> None:
+        """Text of an answer that may call tools: the engine may have left the calls in it."""
+        reader = self._text_calls.get(delta.channel)
+        if reader is None:
+            assert self._plan.new_text_calls is not None
+            reader = self._text_calls[delta.channel] = self._plan.new_text_calls(delta.channel, self._tool_format)
+        self._read_calls(reader.feed(delta), out)
+
+    def _read_calls(self, pieces: Sequence[TextDelta | ToolDelta | Finding | Repair], out: list[GuardEvent]) -> None:
+        for piece in pieces:
+            if isinstance(piece, TextDelta):
+                self._text(piece, out)
+            elif isinstance(piece, ToolDelta):
+                self._tool(piece, out)
+            elif isinstance(piece, Finding):
+                self._take((piece,), out)
+            else:
+                piece.choice = self._choice
+                out.append(piece)
 
     def _tool(self, delta: ToolDelta, out: list[GuardEvent]) -> None:
         self.tokens += len(delta.token_ids) if delta.token_ids is not None else 1
@@ -257,6 +299,8 @@ class StreamGuard:
     def _end(self, kind: str, done: bool, message: str, out: list[GuardEvent], status: int | None = None) -> None:
         fault = kind not in ("done", "clean", "cut")
         if not fault:
+            for reader in self._text_calls.values():
+                self._read_calls(reader.finish(), out)
             self._repair(out)
             self._finish_channels(self.reason == "length", out)
         calls = self._tools.calls if self._tools else 0
