@@ -91,7 +91,10 @@ def _schema(constraint: Constraint, limits: Limits, registry: Any) -> CompiledCo
     draft, validator = _validator(schema, param, registry)
     # every evaluation may branch again at each level of a document; what repeats is remembered by the judge
     judge = Judge(validator, shape.evaluations, shape.branches if shape.recursive else 1)
-    graph = SchemaGraph(schema if draft in VALIDATORS else True, draft if draft in VALIDATORS else 2020)
+    if draft in VALIDATORS:
+        graph = SchemaGraph(schema, draft, shape.evaluations, judge.branches)
+    else:
+        graph = SchemaGraph(True, 2020)
     return CompiledConstraint(constraint, _json(graph, judge), size, draft)
 
 

@@ -78,7 +78,7 @@ def _value(walk: SchemaWalk, frame: Frame | None) -> str:
 
 
 def _rest_of_string(walk: SchemaWalk, reader: JsonReader, frame: Frame | None) -> str:
-    if reader.escaping:
+    if reader.escape:
         return ""
     so_far = reader.partial
     if reader.in_key:

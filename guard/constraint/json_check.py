@@ -20,7 +20,7 @@ from typing import Final, Literal
 from detectors.finding import Finding
 from guard.constraint.forced import forced_text
 from guard.constraint.json_syntax import JsonError, JsonReader
-from guard.constraint.judge import CLOSING, Judge, locate
+from guard.constraint.judge import CLOSING, Judge, locate, pointer_of
 from guard.constraint.schema_graph import SchemaGraph
 from guard.constraint.schema_walk import SchemaWalk, Violation
 
@@ -42,6 +42,7 @@ class JsonChecker:
         self._judge = judge
         self._release = release
         self._repairs = repairs
+        self._streams = release == "streaming"
         self._start()
 
     def _start(self) -> None:
@@ -63,9 +64,25 @@ class JsonChecker:
     def feed(self, text: str) -> Sequence[Finding]:
         self._texts.append(text)
         at = self._fed
-        self._fed = at + len(text)
+        self._fed = fed = at + len(text)
         if self._stage == _BODY:
-            return self._body(text, at)
+            reader = self._reader
+            try:
+                used = reader.feed(text)
+            except JsonError as error:
+                return (*self._noted(), self._error("json.invalid", error.at, error.message))
+            except Violation as broken:
+                return (*self._noted(), self._violated(broken))
+            if reader.done:
+                return self._ended(text, at, used)
+            walk = self._walk
+            if walk.hold is None and not reader.escape and not walk.high:
+                self.good = fed
+                if self._streams:
+                    self.safe = fed
+            else:
+                self._hold()
+            return self._noted() if walk.findings else ()
         if self._stage == _HEAD:
             return self._head(text, at)
         if self._stage == _TAIL:
@@ -128,29 +145,20 @@ class JsonChecker:
         """The document begins at offset ``at``, or white space before it goes on to the end of ``text``."""
         self._stage = _BODY
         self._reader.base = at
-        return self._body(text, at) if text else ()
+        if not text:
+            return ()
+        self._fed = at
+        found = self.feed(text)
+        self._texts.pop()  # it was kept when it came
+        return found
 
-    def _body(self, text: str, at: int) -> Sequence[Finding]:
+    def _hold(self) -> None:
         walk = self._walk
-        try:
-            used = self._reader.feed(text)
-        except JsonError as error:
-            return (*self._noted(), self._error("json.invalid", error.at, error.message))
-        except Violation as broken:
-            return (*self._noted(), self._violated(broken))
-        if self._reader.done:
-            return self._ended(text, at, used)
-        hold = walk.hold
-        if hold is None:
-            self.good = self._fed
-            if self._release == "streaming":
-                self.safe = self._fed
-        else:
-            full = walk.frames[-1].full_at if walk.frames else None
-            self.good = self._fed if full is None else full
-            if self._release == "streaming":
-                self.safe = hold
-        return self._noted() if walk.findings else ()
+        full = walk.frames[-1].full_at if walk.frames else None
+        self.good = self._fed if full is None else full
+        if self._streams:
+            held = walk.held()
+            self.safe = self._fed if held is None else held
 
     def _ended(self, text: str, at: int, used: int) -> Sequence[Finding]:
         """The document is whole: its last character leaves if the judge agrees."""
@@ -223,7 +231,7 @@ class JsonChecker:
     ) -> Finding:
         self._stage = _DEAD
         self.good = at if good is None else good
-        if self._release == "streaming":
+        if self._streams:
             held = self._walk.hold
             self.safe = max(self.safe, at if held is None else min(held, at))
         if evidence is None:
@@ -246,7 +254,7 @@ class JsonChecker:
         text = "".join(self._texts)
         first, last = locate(text, self._reader.base, reason.path)
         end = locate(text, self._reader.base, ())[1] if self._walk.hold is None else self._walk.hold
-        pointer = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in reason.path)
+        pointer = pointer_of(reason.path)
         return self._error(
             f"schema.{reason.keyword}",
             end,
@@ -264,7 +272,7 @@ class JsonChecker:
 
     def _move(self, offset: int) -> None:
         self.good = offset
-        if self._release == "streaming":
+        if self._streams:
             self.safe = offset
 
     # --- going on from outside ---------------------------------------------------------------------------------------

@@ -29,11 +29,12 @@ class Sink(Protocol):
         """A value begins at its first character, at offset ``at``."""
 
     def text(self, piece: str, at: int) -> None:
-        """Decoded text within a string or key, only while the reader's ``watch`` is set: a run of plain characters that
-        begins at offset ``at``, or the one character of the escape that does (half a surrogate pair comes alone)."""
+        """Decoded text within a string or key, once it is longer than the reader's ``budget``: a run of plain
+        characters that begins at offset ``at``, or the one character of the escape that does (half a surrogate pair
+        comes alone). Not of a string that came whole in one piece, without an escape: that one is ``plain``."""
 
     def key_start(self, at: int) -> None:
-        """A key's opening quote."""
+        """A key's opening quote; not while the reader is ``quiet``."""
 
     def key(self, key: str, at: int, end: int) -> None:
         """A whole key; ``end`` is past its closing quote."""
@@ -42,7 +43,7 @@ class Sink(Protocol):
         """A whole string, number or literal."""
 
     def comma(self, at: int) -> None:
-        """Another item or property must follow."""
+        """Another item or property must follow; not while the reader is ``quiet``."""
 
     def end(self, kind: int, at: int) -> None:
         """The container that was begun last and is still open is closed by the bracket at ``at``."""
@@ -67,6 +68,8 @@ _LITERALS: Final[dict[str, tuple[int, str, Any]]] = {
     "f": (FALSE, "false", False),
     "n": (NULL, "null", None),
 }
+UNHEARD: Final = 1 << 60
+"""A budget that no string uses up."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 # What is expected next.
@@ -125,13 +128,14 @@ def judgeable(text: str) -> str:
 class JsonReader:
     """Feed text; ``feed`` returns how much of it belongs to the document, white space after it included.
 
-    ``done``: the document is whole, and what comes now is not part of it. ``watch`` is the sink's to set in ``start``
-    and ``key_start``. ``lone_surrogates`` counts escapes of half a pair: the grammar has them, Unicode does not.
+    ``done``: the document is whole, and what comes now is not part of it. ``lone_surrogates`` counts escapes of half a
+    pair: the grammar has them, Unicode does not, so values have the replacement character there. ``escape`` is an
+    escape that is not whole yet. The sink may set ``budget`` (in ``start`` and ``key_start``: how many characters of
+    this string it need not hear) and ``quiet``.
     """
 
     __slots__ = (
         "_at",
-        "_escape",
         "_in_key",
         "_literal",
         "_mode",
@@ -142,8 +146,11 @@ class JsonReader:
         "_start",
         "_surrogates",
         "base",
+        "budget",
+        "escape",
         "lone_surrogates",
-        "watch",
+        "plain",
+        "quiet",
     )
 
     def __init__(self, sink: Sink, base: int = 0) -> None:
@@ -155,16 +162,23 @@ class JsonReader:
         self._at = 0
         self._in_key = False
         self._surrogates = False
-        self._escape = ""
+        self.escape = ""
         self._phase = 0
         self._literal = (NULL, "", None)
         self.base = base
-        self.watch = False
+        self.budget = UNHEARD
+        self.quiet = False
+        self.plain = False
         self.lone_surrogates = 0
 
     @property
     def done(self) -> bool:
         return self._mode == _DONE
+
+    @property
+    def offset(self) -> int:
+        """Where the next character stands."""
+        return self.base + self._at
 
     @property
     def depth(self) -> int:
@@ -201,10 +215,6 @@ class JsonReader:
         """The decoded text so far of the string or key that is being read, the rest of a literal, a number so far."""
         return self._literal[1][len(self._parts) :] if self._mode == _LITERAL else "".join(self._parts)
 
-    @property
-    def escaping(self) -> bool:
-        return self._mode == _ESCAPED
-
     def feed(self, text: str) -> int:
         """Raises JsonError at the first character that no JSON document has there."""
         sink = self._sink
@@ -215,14 +225,27 @@ class JsonReader:
         while i < n:
             if mode == _STRING:
                 j = _BODY(text, i).end()  # type: ignore[union-attr]
+                c = text[j] if j < n else ""
+                if c == '"' and not self._parts:
+                    self.plain = True
+                    plain = text[i:j]
+                    i = j + 1
+                    if self._in_key:
+                        self._in_key = False
+                        mode = _COLON
+                        sink.key(plain, self._start, base + i)
+                    else:
+                        mode = _AFTER if self._stack else _DONE
+                        sink.scalar(STRING, plain, self._start, base + i)
+                    continue
                 if j > i:
                     piece = text[i:j]
                     self._parts.append(piece)
-                    if self.watch:
+                    self.budget -= j - i
+                    if self.budget < 0:
                         sink.text(piece, base + i)
                     if j == n:
                         break
-                c = text[j]
                 if c == '"':
                     i = j + 1
                     mode = self._close_string(base + i)
@@ -240,7 +263,8 @@ class JsonReader:
             c = text[i]
             if mode == _AFTER:
                 if c == ",":
-                    sink.comma(base + i)
+                    if not self.quiet:
+                        sink.comma(base + i)
                     mode = _NEXT_KEY if self._stack[-1] == OBJECT else _VALUE
                     i += 1
                     continue
@@ -262,9 +286,10 @@ class JsonReader:
                     self._in_key = True
                     self._start = base + i
                     self._parts = []
-                    self.watch = False
+                    self.budget = UNHEARD
                     mode = _STRING
-                    sink.key_start(base + i)
+                    if not self.quiet:
+                        sink.key_start(base + i)
                     i += 1
                     continue
                 if c == "}" and mode == _FIRST_KEY:
@@ -283,7 +308,7 @@ class JsonReader:
                     self._in_key = False
                     self._start = base + i
                     self._parts = []
-                    self.watch = False
+                    self.budget = UNHEARD
                     mode = _STRING
                     sink.start(STRING, base + i)
                     i += 1
@@ -379,12 +404,15 @@ class JsonReader:
     # --- strings -----------------------------------------------------------------------------------------------------
 
     def _close_string(self, end: int) -> int:
-        parts = self._parts
-        value = parts[0] if len(parts) == 1 else "".join(parts)
+        self.plain = False
+        value = "".join(self._parts)
         if self._surrogates:
             self._surrogates = False
             value = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-            self.lone_surrogates += len(_SURROGATE.findall(value))
+            lone = len(_SURROGATE.findall(value))
+            if lone:
+                self.lone_surrogates += lone
+                value = judgeable(value)
         if self._in_key:
             self._in_key = False
             self._sink.key(value, self._start, end)
@@ -401,24 +429,27 @@ class JsonReader:
             piece = chr(code)
             if 0xD800 <= code <= 0xDFFF:
                 self._surrogates = True
+                if code >= 0xDC00 and self._parts and "\ud800" <= self._parts[-1] <= "\udbff":
+                    self.budget += 1  # the pair is one character
         self._parts.append(piece)
-        if self.watch:
+        self.budget -= 1
+        if self.budget < 0:
             self._sink.text(piece, at)
 
     def _escape_on(self, text: str, i: int, base: int) -> tuple[int, int]:
         """One more character of an escape that a piece's end had cut, or that is none."""
         c = text[i]
-        had = self._escape
+        had = self.escape
         legal = c == "\\" if not had else c in '"\\/bfnrtu' if len(had) == 1 else c in "0123456789abcdefABCDEF"
         if not legal:
-            self._escape = ""
+            self.escape = ""
             raise JsonError(base + i, f"{_shown(had + c)} is no escape that a JSON string knows")
         had += c
         i += 1
         if len(had) == 1 or (had[1] == "u" and len(had) < 6):
-            self._escape = had
+            self.escape = had
             return _ESCAPED, i
-        self._escape = ""
+        self.escape = ""
         self._unescape(None if had[1] == "u" else had[1], had[2:] or None, base + i - len(had))
         return _STRING, i
 

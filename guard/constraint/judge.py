@@ -7,7 +7,7 @@ are asked for only where the estimate allows it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -38,13 +38,13 @@ class Judge:
     def __init__(self, validator: Any, cost: int, branches: int) -> None:
         self._validator = validator
         self._cost = cost
-        self._branches = branches
+        self.branches = branches
         self.is_valid = validator.is_valid
 
     def reason(self, value: Any) -> Reason:
         """Why a value that is not valid is not."""
         size, depth = _extent(value)
-        if depth > 200 or self._cost * size * self._branches ** min(depth, 60) > _MOST_WORK:
+        if depth > 200 or self._cost * size * self.branches ** min(depth, 60) > _MOST_WORK:
             return Reason("schema", (), "the document breaks its schema")
         for error in self._validator.iter_errors(value):
             return Reason(_keyword(error), tuple(error.instance_path), _message(error))
@@ -80,6 +80,11 @@ def _extent(value: Any) -> tuple[int, int]:
                 below.extend(one)
         level = below
     return count, depth
+
+
+def pointer_of(path: Iterable[str | int]) -> str:
+    """The JSON pointer of a path."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 # --- where a value stands in its text ------------------------------------------------------------------------------

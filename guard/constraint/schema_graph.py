@@ -9,7 +9,8 @@ The rules:
   document first needs them, and kept.
 - anyOf, oneOf and then/else are alternatives: a value of a given kind that only one of them can take makes that one
   certain; as long as several can, each is walked.
-- A node's plain keywords (those without subschemas) are judged by jsonschema-rs as soon as a value is complete.
+- As soon as a value is complete, jsonschema-rs judges what the walk does not decide: its node's plain keywords (those
+  without subschemas), and whole parts that say more than a walk can follow (not, if, oneOf, contains, unevaluated...).
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import jsonschema_rs
 
 from guard.constraint.json_syntax import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE
+from guard.constraint.judge import Judge, Reason
 
 ALL: Final = 0b1111111
 _TYPE_BITS: Final = {
@@ -46,6 +48,13 @@ VALIDATORS: Final[dict[int, Any]] = {
     7: jsonschema_rs.Draft7Validator,
     2019: jsonschema_rs.Draft201909Validator,
     2020: jsonschema_rs.Draft202012Validator,
+}
+_REGISTRY_DRAFTS: Final = {
+    4: jsonschema_rs.Draft4,
+    6: jsonschema_rs.Draft6,
+    7: jsonschema_rs.Draft7,
+    2019: jsonschema_rs.Draft201909,
+    2020: jsonschema_rs.Draft202012,
 }
 _PLAIN: Final[dict[int, tuple[str, ...]]] = {
     STRING: ("type", "enum", "const", "minLength", "maxLength", "pattern"),
@@ -75,6 +84,21 @@ _WALKED: Final[dict[int, frozenset[str]]] = {
     ARRAY: frozenset({"minItems", "maxItems"}),
 }
 """Plain keywords that the walk decides itself."""
+
+_WHOLE: Final = frozenset(
+    {
+        "not",
+        "if",
+        "oneOf",
+        "contains",
+        "dependencies",
+        "dependentSchemas",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    }
+)
+"""Keywords for which a part is judged as a whole, once the value is."""
+_BASE: Final = "outguard:///schema"
 
 _MOST_NODES: Final = 20_000
 _MOST_KIDS: Final = 1_000
@@ -151,6 +175,7 @@ class Part:
         "required",
         "strings",
         "types",
+        "whole",
     )
 
     def __init__(self, number: int, path: tuple[str | int, ...], never: bool) -> None:
@@ -176,22 +201,30 @@ class Part:
         self.min_length = 0
         self.max_length: int | None = None
         self.plain: dict[str, Any] = {}
+        self.whole = False
 
 
 class SchemaGraph:
-    """The parts and nodes of one schema. ``root`` is the node of the whole document.
+    """The parts and nodes of one schema. ``root`` is the node of the whole document. ``cost`` and ``branches`` are the
+    judge's (judge.py).
 
     Not locked: building a node twice at once gives two that mean the same.
     """
 
-    def __init__(self, schema: Any, draft: int) -> None:
+    def __init__(self, schema: Any, draft: int, cost: int = 1, branches: int = 1) -> None:
         self.draft = draft
         self.schema = schema
         self._validator = VALIDATORS[draft]
         self._parts: dict[tuple[str | int, ...], Part] = {}
         self._nodes: dict[tuple[frozenset[int], frozenset[tuple[int, int]]], Node] = {}
         self._matchers: dict[str, Any] = {}
-        self._refs = not _rebased(schema, "$id" if draft >= 6 else "id")
+        self._judges: dict[int, Judge | None] = {}
+        self._registry: Any = None
+        self._cost = cost
+        self._branches = branches
+        self._refs = not _has(schema, "$id" if draft >= 6 else "id", below=True)
+        # what a dynamic reference means depends on the way to it, so that no part can be judged by itself
+        self._by_parts = self._refs and not any(_has(schema, name) for name in ("$dynamicRef", "$recursiveRef"))
         self.any = Node(self, (), frozenset())
         self.root = self.node([self._part(())], frozenset())
 
@@ -227,6 +260,27 @@ class SchemaGraph:
         """A judge of plain keywords: ``schema`` refers to nothing."""
         return self._validator(schema, offline=True, validate_formats=False)
 
+    def judge_of(self, part: Part) -> Judge | None:
+        """The judge of one part, with all that it refers to; None where that cannot be told apart from the rest."""
+        if part.id in self._judges:
+            return self._judges[part.id]
+        judge = None
+        if self._by_parts:
+            try:
+                if self._registry is None:
+                    draft = _REGISTRY_DRAFTS[self.draft]
+                    self._registry = jsonschema_rs.Registry([(_BASE, self.schema)], draft=draft)
+                pointer = "".join(
+                    "/" + quote(str(step).replace("~", "~0").replace("/", "~1"), safe="~") for step in part.path
+                )
+                reference = {"$ref": f"{_BASE}#{pointer}"}
+                options = {"registry": self._registry, "offline": True, "validate_formats": False}
+                judge = Judge(self._validator(reference, **options), self._cost, self._branches)
+            except Exception:  # it refers to what is not there, say: then the whole document is judged alone
+                self._by_parts = False
+        self._judges[part.id] = judge
+        return judge
+
     # --- parts -------------------------------------------------------------------------------------------------------
 
     def _part(self, path: tuple[str | int, ...]) -> Part:
@@ -248,6 +302,7 @@ class SchemaGraph:
                 part.inplace.append(self._part(target))
             if self.draft <= 7:
                 return
+        part.whole = not _WHOLE.isdisjoint(schema)
         self._read_plain(part, schema)
         self._read_applicators(part, schema)
         if isinstance(schema.get("properties"), dict):
@@ -338,6 +393,27 @@ def pointed_at(schema: Any, reference: str) -> tuple[tuple[str | int, ...], Any]
     return tuple(path), at
 
 
+class Plan:
+    """What to do with a value of one kind, decided once. ``watch``: what its text is read against, after ``budget``
+    characters; ``hold``: whether it must not leave before it is judged; ``check``: whether it is judged at all."""
+
+    __slots__ = ("budget", "check", "hold", "node", "watch")
+
+    def __init__(self, node: Node | None, kind: int) -> None:
+        self.node = node
+        self.watch: list[tuple[Words | None, int | None]] | None = None
+        self.budget = 0
+        self.hold = self.check = False
+        if node is None or kind <= ARRAY:
+            return
+        judged = node.judged(kind)
+        self.hold = judged or node.whole
+        self.check = self.hold or (kind == STRING and (node.watch_string or node.min_length > 0))
+        if kind == STRING and node.watch_string:
+            self.watch = [(node.strings, node.max_length)]
+            self.budget = -1 if node.strings is not None or node.max_length is None else node.max_length
+
+
 class Node:
     """All that one value must satisfy together.
 
@@ -349,11 +425,15 @@ class Node:
         "_checks",
         "_graph",
         "_items",
-        "_kids",
+        "_judges",
         "_on",
+        "_same",
+        "_width",
         "bounded",
         "groups",
         "holds_keys",
+        "key_watch",
+        "kids",
         "max_items",
         "max_length",
         "max_properties",
@@ -362,12 +442,15 @@ class Node:
         "min_properties",
         "names",
         "parts",
+        "plans",
+        "quiet",
         "required",
         "settled",
         "strings",
         "types",
         "unchecked",
         "watch_string",
+        "whole",
     )
 
     def __init__(self, graph: SchemaGraph, parts: tuple[Part, ...], settled: frozenset[tuple[int, int]]) -> None:
@@ -375,7 +458,7 @@ class Node:
         self.parts = parts
         self.settled = settled
         self._on: list[tuple[Node, ...] | None] = [None] * 7
-        self._kids: dict[str, Node | str] = {}
+        self.kids: dict[str, Node | str] = {}
         self._items: dict[int, Node | str] = {}
         self._checks: list[Any] = [_UNKNOWN] * 7
         self.types = ALL
@@ -416,6 +499,13 @@ class Node:
             or any(part.items is not None and part.items.never for part in parts)
         )
         self.unchecked: list[bool | None] = [None] * 7
+        self.whole = any(part.whole for part in parts)
+        self.plans: list[Plan | None] = [None] * 7
+        self.quiet = not self.bounded and not self.holds_keys
+        self.key_watch = None if self.names is None else [(self.names, None)]
+        self._width = max((len(part.prefix) for part in parts), default=0)
+        self._same: Node | object | None = _UNKNOWN
+        self._judges: list[Judge] | None = None
 
     # --- by kind -----------------------------------------------------------------------------------------------------
 
@@ -446,6 +536,13 @@ class Node:
             possible.update(dict.fromkeys(chosen._settle(kind, trials)))
         return list(possible)
 
+    def plan(self, kind: int) -> Plan:
+        """How a value of this kind is walked; without a node where it is invalid, or can be several."""
+        on = self.on(kind)
+        plan = Plan(on[0] if len(on) == 1 else None, kind)
+        self.plans[kind] = plan
+        return plan
+
     def refusal(self, kind: int) -> str:
         """The keyword for which a value of this kind is invalid."""
         bit = 1 << kind
@@ -467,11 +564,11 @@ class Node:
 
     def child(self, key: str) -> Node | str:
         """The node of a property's value, or the keyword that forbids the property."""
-        found = self._kids.get(key)
+        found = self.kids.get(key)
         if found is None:
             found = self._child(key)
-            if len(self._kids) < _MOST_KIDS:
-                self._kids[key] = found
+            if len(self.kids) < _MOST_KIDS:
+                self.kids[key] = found
         return found
 
     def _child(self, key: str) -> Node | str:
@@ -501,11 +598,18 @@ class Node:
 
     # --- arrays ------------------------------------------------------------------------------------------------------
 
+    def all_items(self) -> Node | None:
+        """The node of every item, however many there are; None where it takes more to know."""
+        if self._same is _UNKNOWN:
+            same = self.item(0) if not self._width and self.max_items is None else None
+            self._same = same if isinstance(same, Node) else None
+        return self._same  # type: ignore[return-value]
+
     def item(self, index: int) -> Node | str:
         """The node of the item at ``index``, or the keyword that forbids it."""
         if self.max_items is not None and index >= self.max_items:
             return "maxItems"
-        slot = min(index, max((len(part.prefix) for part in self.parts), default=0))
+        slot = min(index, self._width)
         found = self._items.get(slot)
         if found is None:
             parts = [
@@ -544,6 +648,17 @@ class Node:
         if judge is None or judge.is_valid(value):
             return None
         return self._why(kind, value) or "schema"
+
+    def judge(self, value: Any) -> Reason | None:
+        """Why a whole value breaks a part that the walk does not decide, if it does."""
+        if self._judges is None:
+            found = [self._graph.judge_of(part) for part in self.parts if part.whole]
+            self._judges = [one for one in found if one is not None]
+            self.whole = bool(self._judges)
+        for judge in self._judges:
+            if not judge.is_valid(value):
+                return judge.reason(value)
+        return None
 
     def only_value(self, kind: int) -> tuple[Any] | None:
         """The one value that enum or const leave for this kind, in a tuple."""
@@ -645,15 +760,17 @@ def _at(schema: Any, path: tuple[str | int, ...]) -> Any:
     return schema
 
 
-def _rebased(schema: Any, keyword: str) -> bool:
-    """Whether a subschema sets a base of its own, so that references below it are not what they look like."""
-    todo: list[Any] = list(schema.values()) if isinstance(schema, dict) else []
+def _has(schema: Any, keyword: str, *, below: bool = False) -> bool:
+    """Whether an object in ``schema`` (``below``: not the outermost) has ``keyword`` with a string."""
+    todo: list[Any] = [schema]
+    first = below
     while todo:
         at = todo.pop()
         if isinstance(at, dict):
-            if isinstance(at.get(keyword), str):
+            if not first and isinstance(at.get(keyword), str):
                 return True
             todo.extend(at.values())
         elif isinstance(at, list):
             todo.extend(at)
+        first = False
     return False

@@ -8,18 +8,20 @@ The rules:
   after it is known to be a new one.
 - While a schema leaves alternatives open, every one that is still possible is walked; a value is invalid once none is
   left, and what is left alone is certain from there on.
+- An escape says nothing before it is whole: ``held`` is where one begins that is not.
 - ``hold`` is where a token begins that only the judge can clear once it is whole (a number with bounds, a string with a
   pattern); the text from there on must not leave yet.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from detectors.finding import Finding
-from guard.constraint.json_syntax import ARRAY, KINDS, NUMBER, OBJECT, STRING, JsonReader, judgeable
-from guard.constraint.judge import CLOSING
-from guard.constraint.schema_graph import Node, SchemaGraph, Words
+from guard.constraint.json_syntax import ARRAY, KINDS, NUMBER, OBJECT, STRING, UNHEARD, JsonReader
+from guard.constraint.judge import CLOSING, Reason, pointer_of
+from guard.constraint.schema_graph import Node, Plan, SchemaGraph, Words
 
 Position = Node | list[tuple[Node, int]]
 """Where a value is to come: one node, or several, each with the set (as bits) of the alternatives around it that it
@@ -42,19 +44,32 @@ class Violation(Exception):
 class Frame:
     """An open object or array. Either ``node`` is certain, or ``many`` are possible, of which ``alive`` still are."""
 
-    __slots__ = ("alive", "at", "count", "full", "full_at", "key", "kind", "many", "node", "value")
+    __slots__ = ("alive", "at", "count", "full", "full_at", "items", "key", "kind", "many", "node", "quiet", "value")
 
-    def __init__(self, kind: int, at: int, node: Node | None, many: list[tuple[Node, int]] | None, value: Any) -> None:
+    def __init__(self, kind: int, at: int, node: Node | None, many: list[tuple[Node, int]] | None) -> None:
         self.kind = kind
         self.at = at
         self.node = node
         self.many = many
-        self.alive = (1 << len(many)) - 1 if many is not None else 1
-        self.value = value
+        self.alive = 1 if many is None else (1 << len(many)) - 1
+        self.value: Any = {} if kind == OBJECT else []
         self.key: str | None = None
         self.count = 0
         self.full = ""
         self.full_at: int | None = None
+        self.items: Node | None = None
+        self.quiet = False
+        if node is not None:
+            self.quiet = node.quiet
+            if kind == ARRAY:
+                self.items = node.all_items()
+
+    def settle(self, node: Node) -> None:
+        """Only one alternative is left."""
+        self.node = node
+        self.many = None
+        if self.kind == ARRAY:
+            self.items = node.all_items()
 
     def nodes(self) -> list[Node]:
         if self.many is None:
@@ -71,76 +86,99 @@ class SchemaWalk:
         self.hold: int | None = None
         self.value: Any = None
         self.findings: list[Finding] = []
+        self._judged = 0
         self.next: Position = graph.root
         self.node: Node | None = None
         self.many: list[tuple[Node, int]] | None = None
         self._frame: Frame | None = None
-        self._watching: list[tuple[Words | None, int | None]] = []
+        self._watching: Sequence[tuple[Words | None, int | None]] = ()
         self._seen = ""
-        self._length = 0
-        self._high = ""
+        self._check = False
+        self.high = ""
         self._in_key = False
 
     # --- values ------------------------------------------------------------------------------------------------------
 
     def start(self, kind: int, at: int) -> None:
         frame = self._frame
-        position = self._item(frame, at) if frame is not None and frame.kind == ARRAY else self.next
-        many: list[tuple[Node, int]] | None = None
-        node: Node | None = None
-        if type(position) is Node:
-            on = position.on(kind)
-            if len(on) == 1:
-                node = on[0]
-            elif on:
-                many = [(one, 1) for one in on]
+        position: Position
+        if frame is not None and frame.kind == ARRAY:
+            same = frame.items
+            if same is None:
+                position = self._item(frame, at)
             else:
-                raise self._refused(position.refusal(kind), at, f"{_a(kind)} is not allowed here")
+                frame.count += 1
+                position = same
         else:
-            many = self._merge(position, kind, at)  # type: ignore[arg-type]
-            if len(many) == 1 and frame is not None and frame.many is None:
-                node, many = many[0][0], None
+            position = self.next
+        node: Node | None = None
+        plan: Plan | None = None
+        if position.__class__ is Node:
+            plan = position.plans[kind] or position.plan(kind)
+            node = plan.node
+        if node is None or plan is None:
+            self._start_many(frame, position, kind, at)
+            return
         if kind <= ARRAY:
-            value: Any = {} if kind == OBJECT else []
-            self._put(frame, value)
-            self._frame = Frame(kind, at, node, many, value)
-            self.frames.append(self._frame)
+            self._open(frame, Frame(kind, at, node, None))
             return
         self.node = node
-        self.many = many
-        if kind == STRING:
-            if node is not None:
-                if node.watch_string:
-                    self._watch([(node.strings, node.max_length)])
-                if node.judged(STRING):
-                    self.hold = at
-            elif many is not None:
-                if all(one.watch_string for one, _ in many):
-                    self._watch([(one.strings, one.max_length) for one, _ in many])
-                if any(one.judged(STRING) for one, _ in many):
-                    self.hold = at
-        elif kind == NUMBER and (
-            frame is None  # nothing ends a number at the root: any of it would look whole
-            or (node is not None and node.judged(NUMBER))
-            or (many is not None and any(one.judged(NUMBER) for one, _ in many))
-        ):
+        self._check = plan.check
+        if plan.hold:
             self.hold = at
+        if plan.watch is not None:
+            self._watch(plan.watch, plan.budget)
+        if frame is None and kind == NUMBER:
+            self.hold = at  # nothing ends a number at the root: any of it would look whole
+
+    def _start_many(self, frame: Frame | None, position: Position, kind: int, at: int) -> None:
+        """A value that is invalid, or that may be one of several."""
+        if isinstance(position, Node):
+            many = [(one, 1) for one in position.on(kind)]
+            if not many:
+                raise self._refused(position.refusal(kind), at, f"{_a(kind)} is not allowed here")
+        else:
+            many = self._merge(position, kind, at)
+        certain = many[0][0] if len(many) == 1 and frame is not None and frame.many is None else None
+        if kind <= ARRAY:
+            self._open(frame, Frame(kind, at, certain, None if certain else many))
+            return
+        self.node = certain
+        self.many = many
+        self._check = True
+        plans = [one.plans[kind] or one.plan(kind) for one, _ in many]
+        if any(plan.hold for plan in plans) or (frame is None and kind == NUMBER):
+            self.hold = at
+        if all(plan.watch is not None for plan in plans):
+            self._watch([watch for plan in plans for watch in plan.watch or ()], -1)
+
+    def _open(self, frame: Frame | None, opened: Frame) -> None:
+        self._put(frame, opened.value)
+        self._frame = opened
+        self.frames.append(opened)
+        self.reader.quiet = opened.quiet
 
     def scalar(self, kind: int, value: Any, at: int, end: int) -> None:
-        self.hold = None
-        if self.reader.lone_surrogates and kind == STRING:
-            value = judgeable(value)
-        node = self.node
-        if node is not None:
-            if not node.unchecked[kind]:
+        if self._check:
+            node = self.node
+            if node is None:
+                self._settle_scalar(kind, value, at, end)
+            else:
                 keyword = node.check(kind, value)
                 if keyword is not None:
-                    raise self._refused(
-                        keyword, self._broken_at(node, kind, keyword, value, at, end), _about(keyword, kind)
-                    )
+                    raise self._broken(node, kind, keyword, value, at, end)
+                if node.whole and self.frames:
+                    reason = node.judge(value)
+                    if reason is not None:
+                        raise self._refused(reason.keyword, at, reason.message)
+        self.hold = None
+        frame = self._frame
+        if frame is None:
+            self.value = value
+        elif frame.kind == OBJECT:
+            frame.value[frame.key] = value
         else:
-            self._settle_scalar(kind, value, at, end)
-        self._put(self._frame, value)
+            frame.value.append(value)
 
     def _settle_scalar(self, kind: int, value: Any, at: int, end: int) -> None:
         keywords: list[str] = []
@@ -148,22 +186,35 @@ class SchemaWalk:
         parents = 0
         for node, mask in self.many or ():
             keyword = node.check(kind, value)
+            if keyword is None and node.whole and self.frames:
+                reason = node.judge(value)
+                keyword = reason.keyword if reason is not None else None
             if keyword is None:
                 parents |= mask
             else:
                 keywords.append(keyword)
-                onset = max(onset, self._broken_at(node, kind, keyword, value, at, end))
+                onset = max(onset, _broken_at(node, kind, keyword, value, at, end))
         if not parents:
+            if kind == STRING:
+                self._replay(value, at)
             keyword = keywords[0] if len(set(keywords)) == 1 else "anyOf"
             raise self._refused(keyword, onset, _about(keyword, kind))
         if self._frame is not None:
             self._narrow(len(self.frames) - 1, parents)
 
-    @staticmethod
-    def _broken_at(node: Node, kind: int, keyword: str, value: Any, at: int, end: int) -> int:
-        if kind == STRING and (keyword == "minLength" or (node.strings is not None and node.strings.has_prefix(value))):
-            return end - 1
-        return at
+    def _broken(self, node: Node, kind: int, keyword: str, value: Any, at: int, end: int) -> Violation:
+        if kind == STRING:
+            self._replay(value, at)
+        return self._refused(keyword, _broken_at(node, kind, keyword, value, at, end), _about(keyword, kind))
+
+    def _replay(self, text: str, at: int) -> None:
+        """A string that came whole was not heard. Now that it is at fault, it is: raises the Violation of the character
+        that is wrong, as it would have been raised had it come in pieces."""
+        reader = self.reader
+        if reader.plain and reader.budget != UNHEARD:
+            reader.budget -= len(text)
+            if reader.budget < 0 and text:
+                self._hear(text, at + 1)
 
     def _put(self, frame: Frame | None, value: Any) -> None:
         if frame is None:
@@ -177,49 +228,61 @@ class SchemaWalk:
 
     def key_start(self, at: int) -> None:
         frame = self.frames[-1]
-        nodes = [frame.node] if frame.node is not None else frame.nodes()
-        if not frame.value:
-            keyword = _full(frame, nodes)
-            if keyword is not None:
-                raise self._refused(keyword, at, "no key is allowed here", inside=False)
-        if frame.full_at is not None:
-            self._watch([(Words(frame.value), None)], in_key=True)
+        node = frame.node
+        if node is not None:
+            if not frame.value and node.bounded:
+                self._has_room(frame, [node], at)
+            if frame.full_at is not None:
+                self._watch([(Words(frame.value), None)], -1, in_key=True)
+            elif node.key_watch is not None:
+                self._watch(node.key_watch, -1, in_key=True)
+            if node.holds_keys:
+                self.hold = at
             return
-        if all(node.names is not None for node in nodes):
-            self._watch([(node.names, None) for node in nodes], in_key=True)
-        if any(node.holds_keys for node in nodes):
+        nodes = frame.nodes()
+        if not frame.value:
+            self._has_room(frame, nodes, at)
+        if frame.full_at is not None:
+            self._watch([(Words(frame.value), None)], -1, in_key=True)
+        elif all(one.names is not None for one in nodes):
+            self._watch([(one.names, None) for one in nodes], -1, in_key=True)
+        if any(one.holds_keys for one in nodes):
             self.hold = at
+
+    def _has_room(self, frame: Frame, nodes: list[Node], at: int) -> None:
+        keyword = _full(frame, nodes)
+        if keyword is not None:
+            raise self._refused(keyword, at, "no key is allowed here", inside=False)
 
     def key(self, key: str, at: int, end: int) -> None:
         frame = self.frames[-1]
-        held, self.hold = self.hold == at, None
-        if self.reader.lone_surrogates:
-            key = judgeable(key)
         frame.key = key
         if key in frame.value:
             self._twice(key, at, end)
+            frame.full_at = None
         elif frame.full_at is not None:
             raise self._refused(frame.full, frame.full_at, "the object is full", inside=False)
-        frame.full_at = None
         node = frame.node
         if node is not None:
-            child = node.child(key)
-            if isinstance(child, str):
-                raise self._unknown(child, key, at if held else end - 1)
+            child = node.kids.get(key) or node.child(key)
+            if child.__class__ is not Node:
+                raise self._unknown(str(child), key, at, end)
             self.next = child
+            self.hold = None
             return
         position: list[tuple[Node, int]] = []
         why = ""
         for i, (one, _) in enumerate(frame.many or ()):
             if frame.alive >> i & 1:
-                child = one.child(key)
-                if isinstance(child, str):
-                    why = child
+                below = one.child(key)
+                if isinstance(below, str):
+                    why = below
                 else:
-                    position.append((child, 1 << i))
+                    position.append((below, 1 << i))
         if not position:
-            raise self._unknown(why, key, at if held else end - 1)
+            raise self._unknown(why, key, at, end)
         self.next = position
+        self.hold = None
 
     def comma(self, at: int) -> None:
         frame = self.frames[-1]
@@ -236,8 +299,10 @@ class SchemaWalk:
         frame.full = keyword
         frame.full_at = self.hold = at
 
-    def _unknown(self, keyword: str, key: str, at: int) -> Violation:
-        return self._refused(keyword, at, f"the key {_short(key)} is not allowed here", inside=False)
+    def _unknown(self, keyword: str, key: str, at: int, end: int) -> Violation:
+        self._replay(key, at)
+        onset = at if self.hold == at else end - 1
+        return self._refused(keyword, onset, f"the key {_short(key)} is not allowed here", inside=False)
 
     def _twice(self, key: str, at: int, end: int) -> None:
         message = f"the key {_short(key)} stands twice in one object; its last value counts"
@@ -248,18 +313,28 @@ class SchemaWalk:
 
     def end(self, kind: int, at: int) -> None:
         frame = self.frames.pop()
-        self._frame = self.frames[-1] if self.frames else None
+        around = self._frame = self.frames[-1] if self.frames else None
+        if around is not None:
+            self.reader.quiet = around.quiet
         node = frame.node
         if node is not None:
             keyword, message = _lacking(frame, node)
             if keyword is not None:
                 raise self._refused(keyword, at, message, good=at if keyword in CLOSING else frame.at)
+            if node.whole and self._may_judge(frame, at):
+                reason = node.judge(frame.value)
+                if reason is not None:
+                    raise self._broken_inside(reason, frame, at)
             return
         keywords: list[tuple[str, str]] = []
         parents = 0
         for i, (one, mask) in enumerate(frame.many or ()):
             if frame.alive >> i & 1:
                 keyword, message = _lacking(frame, one)
+                if keyword is None and one.whole and self._may_judge(frame, at):
+                    reason = one.judge(frame.value)
+                    if reason is not None:
+                        keyword, message = reason.keyword, reason.message
                 if keyword is None:
                     parents |= mask
                 else:
@@ -272,6 +347,20 @@ class SchemaWalk:
             raise self._refused(keyword, at, message, good=good)
         if self.frames:
             self._narrow(len(self.frames) - 1, parents)
+
+    def _may_judge(self, frame: Frame, at: int) -> bool:
+        """Whether a container may be judged by itself before the whole is: nested ones are judged again with each level
+        around them, so that only so much text may be. At the root it will be anyway."""
+        if not self.frames:
+            return False
+        self._judged += at - frame.at
+        return self._judged <= 8 * (at - self.reader.base) + 10_000
+
+    def _broken_inside(self, reason: Reason, frame: Frame, at: int) -> Violation:
+        pointer = self.pointer() + pointer_of(reason.path)
+        # where the value at fault begins is not known any more, unless it is this one
+        good = at if reason.keyword in CLOSING and not reason.path else frame.at
+        return Violation(reason.keyword, pointer, at, good, reason.message)
 
     def _item(self, frame: Frame, at: int) -> Position:
         index = frame.count
@@ -325,58 +414,57 @@ class SchemaWalk:
                     parents |= mask
                     left.append(node)
             if len(left) == 1:
-                frame.node = left[0]
-                frame.many = None
+                frame.settle(left[0])
             alive = parents
             index -= 1
 
     # --- strings and keys that are known by their beginning ----------------------------------------------------------
 
-    def _watch(self, watching: list[tuple[Words | None, int | None]], in_key: bool = False) -> None:
+    def _watch(self, watching: Sequence[tuple[Words | None, int | None]], budget: int, in_key: bool = False) -> None:
         self._watching = watching
         self._seen = ""
-        self._length = 0
-        self._high = ""
+        self.high = ""
         self._in_key = in_key
-        self.reader.watch = True
+        self.reader.budget = budget
 
     def text(self, piece: str, at: int) -> None:
-        if self._high:
-            high, self._high = self._high, ""
+        if self.high:
+            high, self.high = self.high, ""
             if "\udc00" <= piece <= "\udfff":
                 piece = (high + piece).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
                 at -= 6
             else:
                 self._hear(high, at - 6)
         if len(piece) == 1 and "\ud800" <= piece <= "\udbff":
-            self._high = piece
+            self.high = piece
         else:
             self._hear(piece, at)
 
     def _hear(self, piece: str, at: int) -> None:
-        best = -1
-        left: list[tuple[Words | None, int | None]] = []
-        keyword = ""
-        for words, most in self._watching:
-            fits = len(piece)
-            why = ""
-            if most is not None and self._length + fits > most:
-                fits = most - self._length
-                why = "maxLength"
-            if words is not None and not words.has_prefix(self._seen + piece):
-                good = _common(words, self._seen, piece)
-                if good < fits or not why:
-                    fits, why = good, "enum"
-            if not why:
-                left.append((words, most))
-            elif fits > best:
-                best, keyword = fits, why
-        if left:
-            self._watching = left
-            self._length += len(piece)
-            if any(words is not None for words, _ in left):
+        if len(self._watching) == 1:
+            words, most = self._watching[0]
+            if words is None:
+                # only the length counts, and the budget for it is spent
+                best, keyword = len(piece) + self.reader.budget, "maxLength"
+            else:
+                seen = self._seen + piece
+                if (most is None or len(seen) <= most) and words.has_prefix(seen):
+                    self._seen = seen
+                    return
+                best, keyword = self._first_wrong(words, most, piece)
+        else:
+            best, keyword = -1, ""
+            left: list[tuple[Words | None, int | None]] = []
+            for words, most in self._watching:
+                good, why = self._first_wrong(words, most, piece)
+                if not why:
+                    left.append((words, most))
+                elif good > best:
+                    best, keyword = good, why
+            if left:
+                self._watching = left
                 self._seen += piece
-            return
+                return
         if self._in_key:
             frame = self.frames[-1]
             if frame.full_at is not None:
@@ -387,19 +475,39 @@ class SchemaWalk:
             keyword = "const"
         raise self._refused(keyword, at + best, _about(keyword, STRING))
 
+    def _first_wrong(self, words: Words | None, most: int | None, piece: str) -> tuple[int, str]:
+        """How many characters of ``piece`` can still follow, and the keyword that the next one breaks, if there is."""
+        good, why = len(piece), ""
+        if most is not None and len(self._seen) + good > most:
+            good, why = most - len(self._seen), "maxLength"
+        if words is not None and not words.has_prefix(self._seen + piece):
+            fits = _common(words, self._seen, piece)
+            if fits < good or not why:
+                good, why = fits, "enum"
+        return good, why
+
+    def held(self) -> int | None:
+        """Where text begins that must not leave yet."""
+        reader = self.reader
+        pending = len(reader.escape) + (6 if self.high else 0)
+        if not pending:
+            return self.hold
+        at = reader.offset - pending
+        return at if self.hold is None else min(self.hold, at)
+
     # --- words -------------------------------------------------------------------------------------------------------
 
     def pointer(self, *, inside: bool = True) -> str:
         """The JSON pointer of the value that is being read; of the container around it where ``inside`` is not set."""
-        steps: list[str] = []
+        steps: list[str | int] = []
         for number, frame in enumerate(self.frames, 1):
             if not inside and number == len(self.frames):
                 break
             if frame.key is not None:
-                steps.append(frame.key.replace("~", "~0").replace("/", "~1"))
+                steps.append(frame.key)
             elif frame.kind == ARRAY and frame.count:
-                steps.append(str(frame.count - 1))
-        return "".join("/" + step for step in steps)
+                steps.append(frame.count - 1)
+        return pointer_of(steps)
 
     def _refused(
         self, keyword: str, at: int, message: str, *, inside: bool = True, good: int | None = None
@@ -417,6 +525,12 @@ def _common(words: Words, seen: str, piece: str) -> int:
         else:
             high = middle - 1
     return low
+
+
+def _broken_at(node: Node, kind: int, keyword: str, value: Any, at: int, end: int) -> int:
+    """The character with which a value went wrong, where that is not the whole of it."""
+    begun = kind == STRING and node.strings is not None and keyword != "pattern" and node.strings.has_prefix(value)
+    return end - 1 if begun or keyword == "minLength" else at
 
 
 def _full(frame: Frame, nodes: list[Node]) -> str | None:
