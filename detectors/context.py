@@ -118,7 +118,7 @@ def judge(unit: str, before: str, *, first: bool, asked: Asked, policy: Policy) 
     bar, kind, why = _exact(unit, before, first, policy)
     bar, why = _patient(unit, bar, why, asked, policy)
     period = len(unit)
-    hold = max(bar - _LATE_HOLD, min(bar, 2 * period)) if why else min(bar, max(2 * period - 16, 8))
+    hold = max(bar - _LATE_HOLD, min(bar, 2 * period)) if why else min(bar, max(2 * period - 32, 8))
     return Judgement(bar, hold, kind, why)
 
 

@@ -33,6 +33,8 @@ _MOJIBAKE: Final = re.compile(
 _RAW: Final = re.compile("[\u0120\u010a\u2581][^\\W\\d_]")
 _BYTES: Final = re.compile(r"(?:<0x[0-9A-F]{2}>){2,}")
 _CARRY: Final = 16
+_LOOK_BACK: Final = 200
+_KEPT: Final = 600
 
 
 class Encoding:
@@ -40,6 +42,7 @@ class Encoding:
 
     __slots__ = (
         "_allowed",
+        "_calm",
         "_channel",
         "_hits",
         "_last",
@@ -66,6 +69,7 @@ class Encoding:
             "raw": _RAW.search(prompt) is not None,
             "bytes": "<0x" in prompt,
         }
+        self._calm = True
         self._seen = 0
         self._recent = ""  # the last characters, for what lies across a border
         self._waiting = -1  # offset of a replacement character whose right neighbour has not come
@@ -82,6 +86,11 @@ class Encoding:
             return ()
         start = self._seen
         self._seen = seen = start + len(text)
+        if self._calm and ">" not in text and text.isascii():
+            recent = self._recent + text
+            self._recent = recent if len(recent) < _KEPT else recent[-_LOOK_BACK:]
+            self.doubt = seen
+            return ()
         found: Sequence[Finding] = ()
         if self._waiting >= 0 or not text.isascii():
             found = self._odd(text, start)
@@ -89,7 +98,8 @@ class Encoding:
             found = self._byte_tokens(text, start)
         if self._raw:
             self._spaces += text.count(" ")
-        self._recent = text[-200:] if len(text) >= 200 else (self._recent + text)[-200:]
+        self._recent = (self._recent + text)[-_LOOK_BACK:]
+        self._calm = not self._raw and self._waiting < 0
         if found:
             self.condemned = True
             if found[0].code != "encoding.replacement_char":  # that was held since its onset

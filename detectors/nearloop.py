@@ -6,6 +6,7 @@ itself are. It takes more copies to condemn, because honest data looks the same:
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from typing import Final
 
@@ -13,11 +14,13 @@ from detectors.periods import Run, Seeker, Window
 
 STEP: Final = 32  # characters of the text itself
 _LONGEST: Final = 1_200  # normalised characters
-_DIGITS: Final = {ord(digit): "0" for digit in "123456789"} | {ord(blank): " " for blank in "\n\t\r\u00a0\u3000"}
+_BYTES: Final = bytes.maketrans(b"123456789\n\t\r", b"000000000   ")
+_OTHERS: Final = {ord(digit): "0" for digit in "123456789"} | {ord(blank): " " for blank in "\n\t\r\u00a0\u3000"}
+_differs = re.compile(r"[0-9]|\s\s").search
 
 
 def normalise(text: str) -> str:
-    text = text.translate(_DIGITS)
+    text = text.encode().translate(_BYTES).decode() if text.isascii() else text.translate(_OTHERS)
     while "00" in text:
         text = text.replace("00", "0")
     while "  " in text:
@@ -29,12 +32,13 @@ class Normalised:
     """Follows the normalised text. ``run`` counts normalised characters; ``raw`` turns one of its offsets into one of
     the text itself, exactly where the text is still known and to within a step where it is not."""
 
-    __slots__ = ("_marks", "_seeker", "seen", "window")
+    __slots__ = ("_differs", "_marks", "_seeker", "seen", "window")
 
     def __init__(self) -> None:
         self.window = Window()
         self.seen = 0
         self._seeker = Seeker(20, 3, _LONGEST, STEP)
+        self._differs = 0  # until there copies may differ from each other; beyond, exact runs say all there is to say
         self._marks: deque[tuple[int, int]] = deque(maxlen=160)
 
     @property
@@ -56,6 +60,10 @@ class Normalised:
         if not text:
             return self._seeker.run
         window.push(text)
+        if _differs(block) is not None:
+            self._differs = window.end + 2 * _LONGEST
+        elif window.end > self._differs:
+            return None
         return self._seeker.step(window, len(text))
 
     def raw(self, offset: int, source: Window) -> int:

@@ -25,7 +25,7 @@ class Panel:
     Findings come in the order in which they became certain.
     """
 
-    __slots__ = ("_channel", "_chars", "_detectors", "_edge", "_numeric", "_visible", "doubt")
+    __slots__ = ("_channel", "_chars", "_detectors", "_edge", "_looking", "_numeric", "_visible", "doubt")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Panel:
         self._channel = channel
         self._chars = 0
         self._visible = False
+        self._looking = True
         self._edge = ("", "")  # first and last visible character, for the reasoning channel
         self._numeric: Numeric | None = Numeric(channel=channel)
         self._detectors: list[Detector] = [
@@ -52,7 +53,7 @@ class Panel:
         self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
     ) -> Sequence[Finding]:
         self._chars = doubt = self._chars + len(text)
-        if not self._visible or self._channel == "reasoning":
+        if self._looking:
             self._look(text)
         found: list[Finding] | None = None
         broken: list[Detector] | None = None
@@ -101,6 +102,7 @@ class Panel:
         if seen:
             self._edge = (self._edge[0] if self._visible else seen[0], seen[-1])
             self._visible = True
+            self._looking = self._channel == "reasoning"
 
     def _look_at_numbers(
         self, text: str, token_ids: Sequence[int] | None, logprobs: Sequence[float]

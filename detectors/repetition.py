@@ -2,8 +2,8 @@
 
 The rules:
 
-- What is found depends on the text alone. It is looked at in steps of sixteen characters, and when a bar would be
-  reached within a step, character by character; so any split gives the same findings and the same ``doubt``.
+- What is found depends on the text alone. It is looked at in steps of sixteen or thirty-two characters, and when a bar
+  would be reached within a step, character by character; so any split gives the same findings and the same ``doubt``.
 - A run of copies is judged once, by what repeats and by what stands before it (detectors/context.py). Its repeats are
   held from the second copy on where nothing explains them, and shortly before the bar where something does.
 - Token ids, when they are known, are looked at as well: they show a token that has no text.
@@ -38,12 +38,18 @@ _MESSAGES: Final = {
 }
 
 
+def _may_begin(block: str) -> bool:
+    """Whether a block ends in what may become a row of one or two characters."""
+    return block[-1] == block[-3] == block[-5] and block[-2] == block[-4]
+
+
 class Repetition:
     """One channel. ``doubt`` is the offset up to which nothing can be condemned any more."""
 
     __slots__ = (
         "_alarm",
         "_asked",
+        "_calm",
         "_channel",
         "_held",
         "_id",
@@ -58,6 +64,7 @@ class Repetition:
         "_seen",
         "_short",
         "_size",
+        "_stride",
         "_stutter",
         "_window",
         "condemned",
@@ -81,6 +88,8 @@ class Repetition:
         self._stutter = Stutter()
         self._parts: list[str] = []
         self._size = 0  # characters in parts
+        self._stride = STEP
+        self._calm = True  # nothing repeats, so two steps may be taken in one
         self._seen = 0  # characters in all
         self._held = False
         self._alarm = _NEVER  # the offset at which a run would be condemned, when that is before the next step
@@ -93,17 +102,21 @@ class Repetition:
     ) -> Sequence[Finding]:
         if self.condemned:
             return ()
-        before = self._seen
-        self._seen = seen = before + len(text)
+        size = len(text)
+        self._seen = seen = self._seen + size
+        self._size = due = self._size + size
         self._parts.append(text)
-        self._size += len(text)
+        if due < self._stride and seen < self._alarm and not token_ids:
+            if not self._held:
+                self.doubt = seen
+            return ()
         found: Sequence[Finding] = ()
-        if self._size >= STEP:
+        if due >= self._stride:
             found = self._steps()
         if not found and seen >= self._alarm:
             found = self._exactly()
         if not found and token_ids:
-            found = self._ids(token_ids, before)
+            found = self._ids(token_ids, seen - size)
         if found:
             self._latch(found[0])
         elif not self._held:
@@ -145,14 +158,20 @@ class Repetition:
     # --- text --------------------------------------------------------------------------------------------------------
 
     def _steps(self, last: bool = False) -> Sequence[Finding]:
+        """Two steps in one where nothing is going on: no run, and no beginning of a run of one or two characters."""
         text = "".join(self._parts)
         size = len(text)
         at = 0
-        while at + STEP <= size:
-            found = self._step(text[at : at + STEP])
+        while size - at >= self._stride:
+            block = text[at : at + self._stride]
+            if self._stride == STEP and self._calm and not _may_begin(block):
+                self._stride = 2 * STEP
+                continue
+            at += len(block)
+            self._stride = STEP
+            found = self._step(block)
             if found:
                 return found
-            at += STEP
         rest = text[at:]
         if last and rest:
             return self._step(rest)
@@ -169,38 +188,42 @@ class Repetition:
         run = self._short.step(window, size)
         if run is None and block[-1] == block[-2:-1] == block[-3:-2] == block[-4:-3]:
             run = self._single(block[-1])
-        if run is not None:
-            if not run.bar and not self._judge(run):
-                run = None
-            elif run.end >= run.bar:
+        calm = run is None
+        if run is not None and (run.bar or self._judge(run)):
+            if run.end >= run.bar:
                 return self._condemn(run)
-            else:
-                held = run.end >= run.hold
-                if run.bar < window.end + STEP:
-                    alarm = run.bar
-        long = self._long.step(window, size)
-        if long is not None and (long.bar or (long.end - long.start >= 2 * long.period - STEP and self._judge(long))):
-            if long.end >= long.bar:
-                return self._condemn(long)
-            held = held or long.end >= long.hold
-            if long.bar < window.end + STEP:
-                alarm = min(alarm, long.bar)
+            held = run.end >= run.hold
+            if run.bar < window.end + 2 * STEP:
+                alarm = run.bar
+        run = self._long.step(window, size)
+        if run is not None and (run.bar or (run.end - run.start >= 2 * run.period - 2 * STEP and self._judge(run))):
+            calm = False
+            if run.end >= run.bar:
+                return self._condemn(run)
+            held = held or run.end >= run.hold
+            if run.bar < window.end + 2 * STEP:
+                alarm = min(alarm, run.bar)
         due = self._near_due + block
         if len(due) >= NEAR_STEP or self._near.run is not None or size < STEP:
             self._near_due = ""
             found = self._step_near(due)
             if found:
                 return found
+            held = held or self._near_held
+            calm = calm and self._near.run is None
         else:
             self._near_due = due
-        hits = self._stutter.step(window)
-        if hits >= 2:
-            return self._stuttered(hits)
-        held = held or self._near_held or self._stutter.hits > 0
+        if window.end >= self._stutter.due:
+            hits = self._stutter.step(window)
+            if hits >= 2:
+                return self._stuttered(hits)
+        if self._stutter.hits:
+            held = True
         if held and not self._held:
             self.doubt = max(self.doubt, window.end - 1)
         self._held = held
         self._alarm = alarm
+        self._calm = calm
         return ()
 
     def _step_near(self, block: str) -> Sequence[Finding]:

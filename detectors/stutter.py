@@ -12,37 +12,36 @@ from typing import Final
 from detectors.periods import Window
 
 SAMPLE: Final = 64
-_OFTEN: Final = 512  # characters between two samples once the beginning was sound
+_SELDOM: Final = 1_024  # characters between two samples once the beginning was sound
 _LONGEST: Final = 24  # characters of one piece
-_PAIRS: Final = re.compile(r"(?:(.{1,24}?)\1){4,}", re.DOTALL)
 _COVERED: Final = 44  # of a sample's characters
+_PAIRS: Final = re.compile(rf"(?=.{{{_COVERED}}})(?:(.{{1,{_LONGEST}}}?)\1){{4,}}", re.DOTALL)
 _LETTERS: Final = 6  # different ones; fewer are a rule, a number, a pattern
 
 
 class Stutter:
-    """``step`` says how many pieces came twice in a row up to here, 0 when the text is sound."""
+    """``step`` says how many samples in a row were such pairs, 0 when the text is sound; it need not be called before
+    ``due`` characters have come."""
 
-    __slots__ = ("_next", "hits", "onset")
+    __slots__ = ("due", "hits", "onset")
 
     def __init__(self) -> None:
-        self._next = SAMPLE
+        self.due = SAMPLE
         self.hits = 0
         self.onset = 0
 
     def step(self, window: Window) -> int:
         end = window.end
-        if end < self._next:
-            return 0
         sample = window.text[-SAMPLE:]
         match = _PAIRS.search(sample) if len(set(sample)) >= _LETTERS else None
         if match is None or not _is_stutter(match.group()) or match.end() - match.start() < _COVERED:
             self.hits = 0
-            self._next = end + (SAMPLE if end < 4 * SAMPLE else _OFTEN)
+            self.due = end + (SAMPLE if end < 4 * SAMPLE else _SELDOM)
             return 0
         if not self.hits:
             self.onset = _beginning(window, end - len(sample) + match.start())
         self.hits += 1
-        self._next = end + SAMPLE
+        self.due = end + SAMPLE
         return self.hits
 
 

@@ -21,9 +21,13 @@ from detectors.policy import DEFAULT, Policy
 
 _GAPS: Final = re.compile(r"\A\s+|\s{8,}|\s+\Z")
 _MARK: Final = re.compile(r'["\\{}\[\]]')
+_has_mark = _MARK.search
 _JSON_NEWLINES: Final = 8
 _JSON_INDENT: Final = 256  # a new line and this much indentation is still a format
-_WASTE_STEP: Final = 1_024
+_LONG: Final = 8  # characters; a shorter gap is a gap between words
+_WORDS: Final = 64  # visible characters between two long gaps that end a stretch of waste
+_WASTE: Final = 4_096
+_HOLD: Final = 0.4  # of what condemns a gap, and it is held
 
 
 class Whitespace:
@@ -33,17 +37,19 @@ class Whitespace:
         "_channel",
         "_depth",
         "_escaped",
+        "_few",
         "_gap",
         "_held",
         "_json",
+        "_least",
         "_lines",
-        "_parts",
         "_policy",
         "_quoted",
         "_seen",
-        "_size",
         "_state",
-        "_wasted",
+        "_waste_blank",
+        "_waste_end",
+        "_waste_start",
         "condemned",
         "doubt",
     )
@@ -55,6 +61,13 @@ class Whitespace:
         self._policy = policy
         self._json = json
         self._state = "before" if json else ""  # before, inside, after the document
+        # below these no gap is held, whatever it is made of
+        self._least = (
+            (_HOLD * policy.patience * policy.json_blank_chars, _HOLD * policy.patience * _JSON_NEWLINES)
+            if json
+            else (_HOLD * policy.patience * policy.blank_chars, _HOLD * policy.patience * policy.newline_flood)
+        )
+        self._few = int(self._least[1])
         self._quoted = False
         self._escaped = False
         self._depth = 0
@@ -62,9 +75,9 @@ class Whitespace:
         self._lines = 0  # new lines in it
         self._held = False
         self._seen = 0
-        self._parts: list[str] = []
-        self._size = 0
-        self._wasted = 0
+        self._waste_start = 0  # a stretch of text that is all but white space, and how much of it is
+        self._waste_end = 0
+        self._waste_blank = 0
 
     def feed(
         self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
@@ -73,22 +86,22 @@ class Whitespace:
             return ()
         start = self._seen
         self._seen = seen = start + len(text)
-        self._size += len(text)
-        self._parts.append(text)
-        if self._size >= _WASTE_STEP:
-            found = self._waste()
-            if found:
-                return found
-        if not self._json and len(text) < 8 and (not self._gap or not text.isspace()):
-            # short, and not white space alone: whatever gap it ends in is short too
-            if self._gap:
-                lead = len(text) - len(text.lstrip())
-                if lead and self._extend(text[:lead], start):
-                    return self._condemn(start + lead)
-            tail = text[len(text.rstrip()) :]
-            self._gap = len(tail)
-            self._lines = tail.count("\n") if tail else 0
-            self._held = False
+        size = len(text)
+        gap = self._gap
+        if size < _LONG > gap and not self._held and (gap + size <= self._few or "\n" not in text):
+            # too short for any gap in it to matter: only what the text now ends in is worth knowing
+            words = text.rstrip()
+            if words:
+                if self._json and _has_mark(words) is not None:
+                    self._read(words)
+                self._gap = gap = size - len(words)
+                self._lines = text.count("\n", len(words)) if gap else 0
+            else:
+                self._gap = gap + size
+                self._lines += text.count("\n")
+            if self._quoted:
+                self._escaped = self._escaped and not gap
+                self._gap = self._lines = 0
             self.doubt = seen
             return ()
         return self._gaps(text, start)
@@ -100,47 +113,49 @@ class Whitespace:
 
     def _gaps(self, text: str, start: int) -> Sequence[Finding]:
         done = 0
-        size = len(text)
         for match in _GAPS.finditer(text):
             low, high = match.span()
-            if low or not self._gap:
-                self._close()
-                if self._json:
-                    self._read(text[done:low])
-                if self._json and self._quoted:
-                    continue
+            if low > done and self._words(text[done:low], start + done):
+                return self._condemn_waste(start + done)
             done = high
+            if self._json and self._quoted:
+                self._escaped = False
+                continue
             at = self._extend(text[low:high], start + low)
             if at:
                 return self._condemn(at)
-            if high < size:
-                self._close()
-        if done < size:
-            self._close()
-            if self._json:
-                self._read(text[done:])
+        if done < len(text) and self._words(text[done:], start + done):
+            return self._condemn_waste(start + done)
         if not self._held:
             self.doubt = self._seen
         return ()
 
-    def _close(self) -> None:
+    def _words(self, text: str, start: int) -> bool:
+        """Text that holds no long gap, from offset ``start`` on. Whether the gap before it makes too much waste."""
+        wasted = self._gap >= _LONG and self._waste(start)
         self._gap = self._lines = 0
         self._held = False
+        if self._json:
+            self._read(text)
+        return wasted
 
     def _extend(self, blank: str, start: int) -> int:
         """The gap goes on. Returns the offset at which it became too long, or 0."""
-        if self._gap + len(blank) < 8:
-            self._gap += len(blank)
-            self._lines += blank.count("\n")
+        gap = self._gap + len(blank)
+        lines = self._lines + blank.count("\n")
+        least_gap, least_lines = self._least
+        if gap < least_gap and lines < least_lines:
+            self._gap = gap
+            self._lines = lines
             return 0
         for at, char in enumerate(blank, start + 1):
             self._gap += 1
             self._lines += char == "\n"
             if self._over(1.0):
                 return at
-            if not self._held and self._over(0.4):
+            if not self._held and self._over(_HOLD):
                 self._held = True
-                self.doubt = at - 1
+                self.doubt = max(self.doubt, at - 1)
         return 0
 
     def _over(self, share: float) -> bool:
@@ -179,28 +194,26 @@ class Whitespace:
                 if self._depth <= 0:
                     self._state = "after"
 
-    def _waste(self) -> Sequence[Finding]:
-        """Looked at in pieces of about a thousand characters, cut where the text was, so that the cut is no chunk's."""
-        text = "".join(self._parts)
-        at = 0
-        while at + _WASTE_STEP <= len(text):
-            piece = text[at : at + _WASTE_STEP]
-            at += _WASTE_STEP
-            words = len("".join(piece.split()))
-            self._wasted = self._wasted + 1 if words < _WASTE_STEP // 40 else 0
-            if self._wasted >= 4 * self._policy.patience:
-                self.condemned = True
-                end = self._seen - len(text) + at
-                onset = end - self._wasted * _WASTE_STEP
-                message = "thousands of characters of hardly anything but white space"
-                evidence = {"characters": end - onset, "visible_share": round(words / _WASTE_STEP, 3)}
-                if not self._held:
-                    self.doubt = max(self.doubt, end - 1)
-                return (Finding("whitespace.waste", "error", message, self._channel, onset, end, 0.9, evidence),)
-        rest = text[at:]
-        self._parts = [rest] if rest else []
-        self._size = len(rest)
-        return ()
+    def _waste(self, end: int) -> bool:
+        """A long gap has grown to ``end``. Whether the stretch that such gaps fill is nearly all white space."""
+        start = end - self._gap
+        if start - self._waste_end > _WORDS:
+            self._waste_start, self._waste_blank = start, 0
+        self._waste_blank += end - max(start, self._waste_end)
+        self._waste_end = end
+        span = end - self._waste_start
+        if self._waste_blank < 0.9 * span:
+            self._waste_start, self._waste_blank = start, self._gap
+        return span >= _WASTE * self._policy.patience and self._waste_blank >= 0.96 * span
+
+    def _condemn_waste(self, end: int) -> Sequence[Finding]:
+        self.condemned = True
+        self.doubt = max(self.doubt, end)
+        message = "thousands of characters of hardly anything but white space"
+        evidence = {"characters": end - self._waste_start, "blank": self._waste_blank}
+        return (
+            Finding("whitespace.waste", "error", message, self._channel, self._waste_start, end + 1, 0.9, evidence),
+        )
 
     def _condemn(self, at: int) -> Sequence[Finding]:
         self.condemned = True
