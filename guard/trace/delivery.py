@@ -7,7 +7,7 @@
   stored. The halves have tokens of their own, derived from the rows' places, so that this can be repeated too.
 - Damage in the spool is set aside with its place.
 
-Raises Unavailable when the store is away; the batch is then delivered again as a whole.
+``send`` raises Unavailable when the store is away; the batch is then sent again as a whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,12 @@ ASIDE_FILES: Final = 1_000
 """More refused rows than this are counted, and no longer kept: a store whose tables do not fit refuses every row."""
 
 
+class Prepared(NamedTuple):
+    batch: Batch
+    records: int
+    rows: dict[str, list[Row]]
+
+
 class Delivery:
     """``aside`` is the directory for what cannot be stored."""
 
@@ -40,8 +46,8 @@ class Delivery:
         self.refused = 0
         self.damaged = 0
 
-    def deliver(self, batch: Batch) -> int:
-        """Returns how many records were in it."""
+    def prepare(self, batch: Batch) -> Prepared:
+        """All that needs no store; may run on another thread while a batch is sent."""
         records: list[tuple[int, Record]] = []
         for frame in batch.frames:
             try:
@@ -51,15 +57,18 @@ class Delivery:
         for damage in batch.damage:
             self.damaged += 1
             log.error("damage in the spool: %s at bytes %d-%d of %s", damage.reason, *damage[:2], batch.segment)
-        found = rows(records, batch.segment)
+        return Prepared(batch, len(records), rows(records, batch.segment))
+
+    def send(self, prepared: Prepared, *, again: bool = False) -> None:
+        """``again``: an earlier try failed, and nobody knows how far it came."""
+        batch, records, found = prepared
         for table in TABLES:
             if found[table]:
-                if batch.again:
+                if batch.again or again:
                     self._complete(table, found[table], batch)
                 else:
                     self._send(table, found[table], batch.segment, batch.token)
-        self.delivered += len(records)
-        return len(records)
+        self.delivered += records
 
     def _complete(self, table: str, wanted: Sequence[Row], batch: Batch) -> None:
         """Send until every row is found, or known to be refused."""

@@ -25,8 +25,8 @@ from guard.trace.frames import HEADER, MAX_PAYLOAD, Damage, Frame, Tail, scan, s
 
 log: Final = logging.getLogger(__name__)
 
-BATCH_RECORDS: Final = 5_000
-BATCH_BYTES: Final = 16 * 1024 * 1024
+BATCH_RECORDS: Final = 2_000
+BATCH_BYTES: Final = 8 * 1024 * 1024
 PROGRESS_BYTES: Final = 512
 
 
@@ -38,6 +38,15 @@ class Progress(msgspec.Struct):
     offset: int = 0
     pending: int = 0
     doubtful: bool = False
+
+
+class _Cursor(NamedTuple):
+    """How far ``batches`` has read, which may be ahead of what is stored. ``done``: the segment to its end."""
+
+    segment: str
+    offset: int
+    pending: int
+    done: bool = False
 
 
 class Batch(NamedTuple):
@@ -65,21 +74,24 @@ class Drain:
         self.records = records
         self.size = size
         self._progress: dict[str, Progress] = {}
+        self._cursors: dict[str, _Cursor] = {}
         self._locks: dict[tuple[str, str], int] = {}
 
     def batches(self) -> Iterator[Batch]:
-        """What can be stored now, each worker's in order. After each batch: ``begin`` it, store it, ``commit`` it."""
+        """What can be stored now, each worker's in order. It may be read ahead (from one other thread), but every batch
+        that was taken must in its turn be given to ``begin``, stored, and given to ``commit``."""
         for worker in self.workers():
             for segment in self.segments(worker):
+                cursor = self._cursor(worker)
+                if segment < cursor.segment or (segment == cursor.segment and cursor.done):
+                    continue  # read, and not committed yet
                 done = False
                 while not done:
                     batch = self._next(worker, segment)
                     if batch is None:
                         break
-                    if batch.end > batch.start:
-                        yield batch
-                    else:
-                        self.commit(batch)
+                    self._cursors[worker] = _Cursor(segment, batch.end, 0, batch.last)
+                    yield batch
                     done = batch.last
                     if len(batch.frames) < self.records and batch.end - batch.start < self.size // 2 and not done:
                         break  # few records are left to collect some more
@@ -138,9 +150,8 @@ class Drain:
 
     def _next(self, worker: str, segment: str) -> Batch | None:
         """None: nothing new, and more may come."""
-        progress = self._of(worker)
-        start = progress.offset if progress.segment == segment else 0
-        pending = progress.pending if progress.segment == segment else 0
+        cursor = self._cursor(worker)
+        start, pending = (cursor.offset, cursor.pending) if cursor.segment == segment else (0, 0)
         try:
             complete = self._complete(worker, segment)  # asked before the length is, which may grow until then
             with open(self.path(worker, segment), "rb") as file:
@@ -169,7 +180,13 @@ class Drain:
         last = complete and end >= size
         if end == start and not last:
             return None
-        return Batch(worker, segment, start, end, frames, damage, last, bool(pending) or progress.doubtful)
+        return Batch(worker, segment, start, end, frames, damage, last, bool(pending) or self._of(worker).doubtful)
+
+    def _cursor(self, worker: str) -> _Cursor:
+        if worker not in self._cursors:
+            progress = self._of(worker)
+            self._cursors[worker] = _Cursor(progress.segment, progress.offset, progress.pending)
+        return self._cursors[worker]
 
     def _complete(self, worker: str, segment: str) -> bool:
         """Whether nobody appends to the segment any more: its lock can be had. Raises FileNotFoundError."""

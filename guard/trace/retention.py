@@ -90,16 +90,18 @@ def reduce(record: RequestRecord, retention: str, key: bytes) -> RequestRecord:
     fingerprints too, so that it can be compared with what was hashed."""
     kept = strictest(retention)
     prompt = output = ""
+    known: dict[str, str] = {}
     if kept != "none":
         prompt = fingerprint(key, prompt_of(record.request_body)) if record.request_body else record.prompt_fingerprint
         output = fingerprint(key, record.output_text) or record.output_fingerprint
+        known = {record.output_text: output, "": ""}  # most often an attempt's is the same
     if kept == "full":
         return msgspec.structs.replace(
             record,
             retention="full",
             prompt_fingerprint=prompt,
             output_fingerprint=output,
-            attempts=[_with_fingerprint(attempt, key) for attempt in record.attempts],
+            attempts=[_with_fingerprint(attempt, known, key) for attempt in record.attempts],
         )
     return msgspec.structs.replace(
         record,
@@ -113,7 +115,7 @@ def reduce(record: RequestRecord, retention: str, key: bytes) -> RequestRecord:
         finish_reason=_finish(record.finish_reason),
         model=_name(record.model),
         policy=_name(record.policy),
-        attempts=[_bare(attempt, kept, key) for attempt in record.attempts],
+        attempts=[_bare(attempt, kept, known, key) for attempt in record.attempts],
     )
 
 
@@ -123,14 +125,18 @@ def reduce_outcome(record: OutcomeRecord, retention: str) -> OutcomeRecord:
     return msgspec.structs.replace(record, detail="", tool_call_id=_name(record.tool_call_id))
 
 
-def _with_fingerprint(attempt: AttemptRecord, key: bytes) -> AttemptRecord:
-    return msgspec.structs.replace(attempt, output_fingerprint=fingerprint(key, attempt.output_text))
+def _print(attempt: AttemptRecord, known: Mapping[str, str], key: bytes) -> str:
+    if attempt.output_text in known:
+        return known[attempt.output_text] or attempt.output_fingerprint
+    return fingerprint(key, attempt.output_text)
 
 
-def _bare(attempt: AttemptRecord, kept: str, key: bytes) -> AttemptRecord:
-    output = ""
-    if kept == "hash":
-        output = fingerprint(key, attempt.output_text) or attempt.output_fingerprint
+def _with_fingerprint(attempt: AttemptRecord, known: Mapping[str, str], key: bytes) -> AttemptRecord:
+    return msgspec.structs.replace(attempt, output_fingerprint=_print(attempt, known, key))
+
+
+def _bare(attempt: AttemptRecord, kept: str, known: Mapping[str, str], key: bytes) -> AttemptRecord:
+    output = _print(attempt, known, key) if kept == "hash" else ""
     return msgspec.structs.replace(
         attempt,
         output_text="",

@@ -25,14 +25,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import tenacity
 
-from guard.trace.delivery import Delivery
+from guard.trace.delivery import Delivery, Prepared
 from guard.trace.drain import Batch, Drain
 from guard.trace.follow import Follower
 from guard.trace.link import EXIT_LOCKED, LOCK, MAX_QUESTION, SOCKET, Closing, address, ask, connect, encode, receive
@@ -131,19 +132,27 @@ class Writer:
         if self._drain is None:
             return True
         self._tell()
-        for batch in self._drain.batches():
-            idle = False
-            self._tell()  # a batch's segment may be gone after it
-            self._drain.begin(batch)
-            self._deliver(batch)
-            self._drain.commit(batch)
-            with self._turn:
-                self._turn.notify_all()
-            if time.monotonic() > self._until:
-                break
+        with ThreadPoolExecutor(1, "prepare") as pool:
+            batches = self._drain.batches()
+            coming = pool.submit(self._prepare, batches)
+            while (prepared := coming.result()) is not None:
+                idle = False
+                coming = pool.submit(self._prepare, batches)  # while this one is being inserted
+                self._tell()  # a batch's segment may be gone after it
+                self._drain.begin(prepared.batch)
+                self._send(prepared)
+                self._drain.commit(prepared.batch)
+                with self._turn:
+                    self._turn.notify_all()
+                if time.monotonic() > self._until:
+                    break
         return idle
 
-    def _deliver(self, batch: Batch) -> None:
+    def _prepare(self, batches: Iterator[Batch]) -> Prepared | None:
+        batch = next(batches, None)
+        return None if batch is None or self._delivery is None else self._delivery.prepare(batch)
+
+    def _send(self, prepared: Prepared) -> None:
         delivery = self._delivery
         assert delivery is not None
         tries = 0
@@ -151,8 +160,7 @@ class Writer:
         def once() -> None:
             nonlocal tries
             tries += 1
-            # after a failure nobody knows how far the first try came
-            delivery.deliver(batch if tries == 1 else batch._replace(again=True))
+            delivery.send(prepared, again=tries > 1)
 
         self._retry(once)
 

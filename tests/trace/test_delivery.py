@@ -58,6 +58,12 @@ def batch(tmp_path: Path, make: Make) -> Batch:
     return next(Drain(tmp_path / "spool").batches())
 
 
+def deliver(delivery: Delivery, batch: Batch) -> int:
+    prepared = delivery.prepare(batch)
+    delivery.send(prepared)
+    return prepared.records
+
+
 def count(store: MemoryStore) -> dict[str, int]:
     return {table: len(rows) for table, rows in store._rows.items() if rows}
 
@@ -65,7 +71,7 @@ def count(store: MemoryStore) -> dict[str, int]:
 def test_a_batch_becomes_rows_of_every_table(batch: Batch, tmp_path: Path, make: Make) -> None:
     store = MemoryStore()
     delivery = Delivery(store, tmp_path / "aside")
-    assert delivery.deliver(batch) == 8
+    assert deliver(delivery, batch) == 8
     assert count(store) == {"requests": 7, "attempts": 14, "findings": 14, "outcomes": 1}
     found = store.get_request(make(3).trace_id)
     assert found is not None
@@ -77,16 +83,16 @@ def test_a_batch_becomes_rows_of_every_table(batch: Batch, tmp_path: Path, make:
 @pytest.mark.parametrize("again", [False, True])
 def test_the_same_batch_twice_is_stored_once(batch: Batch, tmp_path: Path, again: bool) -> None:
     store = MemoryStore()
-    Delivery(store, tmp_path).deliver(batch)
-    Delivery(store, tmp_path).deliver(batch._replace(again=again))
+    deliver(Delivery(store, tmp_path), batch)
+    deliver(Delivery(store, tmp_path), batch._replace(again=again))
     assert count(store)["requests"] == 7
 
 
 def test_a_batch_under_other_names_is_still_stored_once_when_it_is_in_doubt(batch: Batch, tmp_path: Path) -> None:
     store = MemoryStore()
-    Delivery(store, tmp_path).deliver(batch)
+    deliver(Delivery(store, tmp_path), batch)
     store._tokens.clear()  # so old that the store has forgotten it
-    Delivery(store, tmp_path).deliver(batch._replace(again=True))
+    deliver(Delivery(store, tmp_path), batch._replace(again=True))
     assert count(store) == {"requests": 7, "attempts": 14, "findings": 14, "outcomes": 1}
 
 
@@ -94,15 +100,15 @@ def test_a_token_without_its_rows_is_noticed(batch: Batch, tmp_path: Path) -> No
     store = Forgetful(deaths=1)
     delivery = Delivery(store, tmp_path)
     with pytest.raises(Unavailable):
-        delivery.deliver(batch)
-    delivery.deliver(batch._replace(again=True))
+        deliver(delivery, batch)
+    delivery.send(delivery.prepare(batch), again=True)
     assert count(store) == {"requests": 7, "attempts": 14, "findings": 14, "outcomes": 1}
 
 
 def test_refused_rows_are_set_aside_by_name_and_the_others_stored(batch: Batch, tmp_path: Path) -> None:
     store = Picky(b'"req-2"', b'"req-5"')
     delivery = Delivery(store, tmp_path / "aside")
-    delivery.deliver(batch)
+    deliver(delivery, batch)
     assert count(store)["requests"] == 5
     assert delivery.refused == 10  # two requests, their four attempts and four findings
     kept = sorted(path.name for path in (tmp_path / "aside").iterdir())
@@ -113,15 +119,15 @@ def test_refused_rows_are_set_aside_by_name_and_the_others_stored(batch: Batch, 
     assert "cannot parse" in why
     again = Picky(b'"req-2"', b'"req-5"')
     again._tokens, again._rows = store._tokens, store._rows
-    Delivery(again, tmp_path / "aside").deliver(batch._replace(again=True))
+    deliver(Delivery(again, tmp_path / "aside"), batch._replace(again=True))
     assert count(again)["requests"] == 5
     assert sorted(path.name for path in (tmp_path / "aside").iterdir()) == kept
 
 
 def test_halves_have_the_same_names_every_time(batch: Batch, tmp_path: Path) -> None:
     first, second = Picky(b'"req-2"'), Picky(b'"req-2"')
-    Delivery(first, tmp_path).deliver(batch)
-    Delivery(second, tmp_path).deliver(batch)
+    deliver(Delivery(first, tmp_path), batch)
+    deliver(Delivery(second, tmp_path), batch)
     assert first.calls == second.calls
 
 
@@ -132,7 +138,7 @@ def test_a_payload_that_is_no_record_is_set_aside(tmp_path: Path, make: Make) ->
     spool.close()
     store = MemoryStore()
     delivery = Delivery(store, tmp_path / "aside")
-    assert delivery.deliver(next(Drain(tmp_path / "spool").batches())) == 1
+    assert deliver(delivery, next(Drain(tmp_path / "spool").batches())) == 1
     assert delivery.refused == 1
     assert len(list((tmp_path / "aside").glob("*-record.row"))) == 1
 
@@ -142,7 +148,7 @@ def test_losses_are_rows_too(tmp_path: Path) -> None:
     spool._lose("bound")
     spool.close()
     store = MemoryStore()
-    Delivery(store, tmp_path).deliver(next(Drain(tmp_path / "spool").batches()))
+    deliver(Delivery(store, tmp_path), next(Drain(tmp_path / "spool").batches()))
     row = store._rows["losses"][0]
     assert (row["worker"], row["reason"], row["count"]) == ("0", "bound", 1)
     assert set(LossRecord.__struct_fields__) <= row.keys()

@@ -57,7 +57,9 @@ def put(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Put]:
         else:
             drain = Drain(tmp_path / "spool")
             for batch in drain.batches():
-                Delivery(store, tmp_path / "aside").deliver(batch)
+                delivery = Delivery(store, tmp_path / "aside")
+                delivery.send(delivery.prepare(batch))
+                drain.commit(batch)
             drain.close()
             reader = store if dsn == "" else open_store(dsn)
         readers.append(reader)

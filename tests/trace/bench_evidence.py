@@ -1,0 +1,123 @@
+"""What evidence costs: run by hand, ``python tests/trace/bench_evidence.py [records]``.
+
+Prints the CPU of one ``Tracing.write`` (retention, spool, metrics; spans are made in the writer process), and how many
+records a second go from the spool to the embedded store. A record has 3.7 KB of content: a body of 2,000 characters and
+two arrays of 200 four-byte numbers.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from guard.trace.record import AttemptRecord, FindingRecord, RequestRecord
+from guard.trace.retention import RetentionRules
+from guard.trace.store import open_store
+from guard.trace.tracing import Tracing
+
+
+def record(draw: random.Random, tokens: int = 200) -> RequestRecord:
+    now = time.time()
+    attempt = AttemptRecord(
+        choice=0,
+        attempt=1,
+        engine="primary",
+        dialect="vllm",
+        engine_model="small",
+        image="registry/engine:1.2",
+        cluster="b",
+        precision="fp8",
+        started_at=now,
+        first_token_ms=20.0,
+        duration_ms=2_000.0,
+        chunks=tokens,
+        finish_reason="stop",
+        prompt_tokens=300,
+        completion_tokens=tokens,
+        output_text="word " * 100,
+        output_token_ids=[draw.randrange(150_000) for _ in range(tokens)],
+        token_logprobs=[-draw.random() for _ in range(tokens)],
+        findings=[FindingRecord("repetition.token", "warn", "content", 5, 9, "a word five times")],
+    )
+    words = " ".join(draw.choice(("alpha", "beta", "gamma", "delta")) for _ in range(180))
+    return RequestRecord(
+        trace_id=f"{draw.getrandbits(128):032x}",
+        request_id="req",
+        started_at=now,
+        span_id=f"{draw.getrandbits(64):016x}",
+        tenant="acme",
+        model="small",
+        policy="default",
+        retention="full",
+        duration_ms=2_000.0,
+        first_token_ms=20.0,
+        finish_reason="stop",
+        prompt_tokens=300,
+        completion_tokens=tokens,
+        attempts_made=1,
+        request_body='{"model":"small","messages":[{"role":"user","content":"' + words + '"}]}',
+        output_text="word " * 100,
+        attempts=[attempt],
+    )
+
+
+def writing(records: list[RequestRecord], home: Path) -> None:
+    for retention in ("full", "hash", "none"):
+        rules = RetentionRules(default=retention, most=retention)
+        tracing = Tracing("http://127.0.0.1:1/bench", home / retention, retention=rules)
+        times = []
+        for _ in range(7):
+            began = time.process_time()
+            for one in records:
+                tracing.write(one)
+            times.append((time.process_time() - began) / len(records) * 1e6)
+        print(f"write, retention {retention:4}: {statistics.median(times):6.1f} us of CPU a request")
+
+
+def storing(records: list[RequestRecord], home: Path, count: int) -> None:
+    store = f"chdb://{home / 'store'}"
+    spool = home / "spool"
+    tracing = Tracing(store, spool, retention=RetentionRules(default="full"), spool_max_bytes=8_000_000_000)
+    command = [sys.executable, "-m", "guard.trace.writer", "--store", store, "--spool", str(spool)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    with open_store(store, spool) as reader:
+        reader.query("SELECT 1")
+        for _ in range(count // len(records)):
+            for one in records:
+                tracing.write(one)
+        size = tracing._spool.bytes if tracing._spool else 0
+        stored = reader.query("SELECT count() AS n FROM requests")[0]["n"]
+        began = time.monotonic()
+        while not reader.flush(60):
+            pass
+        seconds = time.monotonic() - began
+        found = reader.query("SELECT count() AS n FROM requests")[0]["n"]
+        print(
+            f"spool to store: {(found - stored) / seconds:,.0f} records/s ({size / count:,.0f} spooled bytes a record)"
+        )
+        assert found == count
+        disk = reader.query("SELECT sum(bytes_on_disk) AS b FROM system.parts WHERE active AND database = 'outguard'")
+        print(f"on disk: {disk[0]['b'] / count:,.0f} bytes a record")
+        with open(f"/proc/{process.pid}/status") as status:
+            print("writer:", next(line for line in status if line.startswith("VmHWM")).split(":")[1].strip(), "at most")
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait()
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 30_000
+    draw = random.Random(1)
+    records = [record(draw) for _ in range(1_000)]
+    with tempfile.TemporaryDirectory() as home:
+        writing(records, Path(home))
+        storing(records, Path(home), count)
+
+
+if __name__ == "__main__":
+    main()
