@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from guard.constraint.formats.families import FORMATS
+
 Dialect = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "plain"]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:-]*$")]
@@ -58,6 +60,13 @@ class EngineConfig(_Section):
     tokenizer: str = ""
     tool_format: str = ""
     timeouts: Timeouts = Timeouts()
+
+    @field_validator("tool_format")
+    @classmethod
+    def _a_known_format(cls, value: str) -> str:
+        if value and value not in FORMATS:
+            raise ValueError(f"{value!r} is no known tool-call format (there are: {', '.join(sorted(FORMATS))})")
+        return value
 
     def api_key(self) -> str | None:
         return os.environ.get(self.api_key_env) if self.api_key_env else None

@@ -93,6 +93,10 @@ class Pipeline:
             outcome = "invalid"
             evidence.record.error_code, evidence.record.error_message = error.code, error.message
             raise
+        except Exception as error:  # ours: the server says so to the caller and to the log
+            outcome = "failed"
+            evidence.record.error_code, evidence.record.error_message = "internal", type(error).__name__
+            raise
         finally:
             self._under_way -= 1
             if outcome is not None:
@@ -111,7 +115,14 @@ class Pipeline:
             if pause := answer.begin(self._clock()):
                 await asyncio.sleep(pause)
             engine = answer.engine
-            guard = StreamGuard(plan, answer.delivered, choice=choice, attempt=answer.number, engine=engine)
+            guard = StreamGuard(
+                plan,
+                answer.delivered,
+                choice=choice,
+                attempt=answer.number,
+                engine=engine,
+                tool_format=self._engine_configs[engine].tool_format or "auto",
+            )
             trail = self._trail(evidence, answer, guard)
             self._on_engine[engine] += 1
             try:
@@ -164,7 +175,9 @@ class Pipeline:
             trail.why = Condemned("open.cannot_resume", str(error))
         except EngineError as error:
             answer.retry_after = error.retry_after
-            trail.why = _refused(error)
+            trail.why = _refused(error, resuming=not answer.delivered.nothing)
+            if trail.why.cause == "open.cannot_resume":
+                answer.cannot_resume.add(answer.engine)
         except TimeoutError:
             trail.why = Condemned("deadline", "the engine had not accepted the request by then")
         else:
@@ -250,7 +263,10 @@ class Pipeline:
 _ENDS = (Finished, Failed)
 
 
-def _refused(error: EngineError) -> Condemned:
+def _refused(error: EngineError, *, resuming: bool) -> Condemned:
+    if not error.retryable and resuming:
+        # the caller's request was good once: it is the prefix that this engine does not take
+        return Condemned("open.cannot_resume", error.message, status=error.status)
     if not error.retryable:
         return Condemned("open.refused", error.message, status=error.status)
     if error.status in (429, 503):

@@ -27,9 +27,11 @@ from guard.events import (
     Release,
     Started,
     TextDelta,
+    ToolDelta,
+    ToolRelease,
 )
 from guard.pipeline import Pipeline
-from guard.request import GenerationRequest, PolicyOverrides, RequestError, Sampling
+from guard.request import GenerationRequest, PolicyOverrides, RequestError, Sampling, Tool
 from guard.trace.record import RequestRecord
 from guard.trace.retention import RetentionRules
 from guard.trace.tracing import Tracing
@@ -247,6 +249,16 @@ async def test_a_caller_that_does_not_stream_gets_a_fresh_answer_then() -> None:
     assert run.engines["b"].requests[0].prefix is None
 
 
+async def test_an_engine_that_refuses_the_prefix_is_not_the_callers_fault() -> None:
+    def b(asked: Any) -> Play:
+        return Play(error=EngineError("status", "the last message must be the user's", status=400))
+
+    run = Run(lambda asked: cut_after(STORY[:80]) if asked.attempt == 1 else telling(STORY)(asked), b)
+    events = await run.ask()
+    assert said(events) == STORY
+    assert [a.error_kind for a in run.record.attempts] == ["stream.cut", "open.cannot_resume", ""]
+
+
 async def test_resume_can_be_forbidden() -> None:
     run = Run(cut_after(STORY[:80]), telling(STORY))
     failed = end(await run.ask(overrides=PolicyOverrides(no_resume=True)))
@@ -312,6 +324,60 @@ async def test_an_engine_that_broke_its_promise_is_on_record() -> None:
     assert said(events) == '{"n": 42}'
     assert run.record.attempts[0].contradictions == ["json_schema:json.invalid"]
     assert run.record.attempts[1].contradictions == []
+
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+WEATHER = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOL = Tool(
+    "get_weather", WEATHER, False, {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}}
+)
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+
+
+def calls(events: list[GuardEvent]) -> list[tuple[str, str]]:
+    made: dict[int, tuple[str, str]] = {}
+    for event in events:
+        if isinstance(event, ToolRelease):
+            name, arguments = made.get(event.index, ("", ""))
+            made[event.index] = (name + (event.name or ""), arguments + event.arguments)
+    return [made[index] for index in sorted(made)]
+
+
+async def test_a_call_that_the_engine_left_in_its_text_becomes_a_call() -> None:
+    run = Run(telling("Let me look. " + CALL))
+    events = await run.ask(tools=(TOOL,))
+    assert calls(events) == [("get_weather", '{"city": "Oslo"}')]
+    assert "<tool_call>" not in said(events)
+    finished = end(events)
+    assert isinstance(finished, Finished)
+    assert finished.reason == "tool_calls"
+    assert (finished.verdicts.format, finished.verdicts.tool_choice) == ("ok", "ok")
+
+
+async def test_markup_without_tools_on_offer_is_a_leak() -> None:
+    run = Run(telling("Let me look. " + CALL), telling(STORY))
+    events = await run.ask()
+    assert said(events) == "Let me look. " + STORY
+    assert any(f.code == "leak.tool_markup" for f in run.record.attempts[0].findings)
+
+
+async def test_a_call_with_arguments_that_break_the_tools_schema_never_finishes() -> None:
+    bad = [
+        ToolDelta(0, 0, "c1", "get_weather", '{"town": "Oslo"}'),
+        FinishReason(0, "tool_calls"),
+        Done(),
+        Closed(True),
+    ]
+    run = Run(lambda _: Play([list(bad)]), lambda _: Play([list(bad)]))
+    failed = end(await run.ask(tools=(TOOL,)))
+    assert isinstance(failed, Failed)
+    assert failed.code == "constraint_violated"
 
 
 # --- refusals, limits, leaving ----------------------------------------------------------------------------------------

@@ -134,7 +134,8 @@ def read_whole(body: bytes, drop_prefix: str = "") -> list[StreamEvent]:
     answer = AnswerReader(whole=True, drop_prefix=drop_prefix)
     fault = answer.chunk(body, out)
     answer.flush(out)
-    out.append(fault if fault is not None else Closed(clean=True))
+    # a whole body is its own end mark
+    out += [fault] if fault is not None else [Done(), Closed(clean=True)]
     return out
 
 

@@ -340,6 +340,7 @@ def test_a_whole_chat_answer() -> None:
         ToolDelta(0, 1, "b", "g", "", {"x": 1}, token_ids=(1, 2)),
         FinishReason(0, "tool_calls"),
         Usage(1, 2, 3),
+        Done(),
         Closed(True),
     ]
 
