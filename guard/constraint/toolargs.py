@@ -2,14 +2,15 @@
 
 The rules:
 
-- Text of a JSON object is released as it comes, but what closes it is held until the call has ended and the whole is
-  valid: broken arguments never look finished.
+- Text of a JSON object is released as its checker (json_check.py) clears it, but what closes it is held until the call
+  has ended: broken arguments, or arguments with something behind them, never look finished.
 - Anything that is no object from its first character on is held whole: it may be an object encoded twice, or one in a
   markdown fence, which lose nothing by being undone. What is undone is recorded.
 - Arguments are never completed. What is cut, doubled or followed by something else is an error.
 - A call whose tool takes no arguments may leave them out.
 
-Pure: any split of the same text gives the same findings and the same released text.
+Each error says twice what it is: as the text's own (json, schema), and as the call's (tool). Pure: any split of the
+same text gives the same findings and the same released text.
 """
 
 from __future__ import annotations
@@ -22,230 +23,285 @@ from typing import Any, Final
 from detectors.finding import Finding
 from detectors.leak import leaks_in
 from detectors.markup import find
-from guard.constraint.toolschema import Validator
+from guard.constraint.compile import CompiledConstraint
+from guard.constraint.contract import Checker
 
 Outcome = Finding | tuple[str, str]
 """A finding, or (code, message) of something that can be undone without loss."""
 
-_STRUCTURE: Final = re.compile(r'["{}\[\]]')
-_STRING_END: Final = re.compile(r'["\\]')
+Outcomes = list[Outcome]
+
 _FENCE: Final = re.compile(r"```[\w+-]*[ \t]*\n?(.*?)\n?[ \t]*```", re.DOTALL)
 _SPACE: Final = " \t\r\n"
 _LONGEST_TAIL: Final = 200
 
 
 class Arguments:
-    """``feed`` and ``end`` return what may be released and what was found. ``whole``: an object has been closed."""
+    """``feed`` and ``end`` return what may be released and what was found.
 
-    def __init__(self, tool: str, validator: Validator, channel: str, *, keep_all: bool = False) -> None:
+    ``whole``: a document has been closed. ``keep_all``: nothing is released before the end.
+    """
+
+    def __init__(
+        self, tool: str, compiled: CompiledConstraint, channel: str, *, optional: bool, keep_all: bool = False
+    ) -> None:
         self._tool = tool
-        self._validator = validator
+        self._compiled = compiled
         self._channel = channel
+        self._optional = optional
         self._keep_all = keep_all
-        self._text: list[str] = []
-        self._streaming: bool | None = None
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
-        self._closed_at = -1
+        self._parts: list[str] = []
         self._length = 0
+        self._checker: Checker | None = None
+        self._held = False
+        self._closed_at = -1
+        self.failed = False
         self.released = 0
         self.judged = False
 
     @property
     def whole(self) -> bool:
-        return self._closed_at >= 0
+        return self._closed_at >= 0 or self.failed
 
     @property
     def empty(self) -> bool:
-        return self._streaming is None
+        return self._checker is None and not self._held
 
     @property
     def text(self) -> str:
-        if len(self._text) > 1:
-            self._text[:] = ["".join(self._text)]
-        return self._text[0] if self._text else ""
+        if len(self._parts) > 1:
+            self._parts[:] = ["".join(self._parts)]
+        return self._parts[0] if self._parts else ""
 
-    def feed(self, text: str) -> tuple[str, list[Outcome]]:
-        if not text:
-            return "", []
-        if self.judged:
-            return "", self._after(text) if text.strip(_SPACE) else []
-        self._text.append(text)
+    def feed(self, text: str) -> tuple[str, Sequence[Outcome]]:
+        checker = self._checker
+        if checker is None or self.failed or self._closed_at >= 0:
+            return self._unusual(text)
         start = self._length
-        self._length += len(text)
-        if self._streaming is None:
-            lead = len(text) - len(text.lstrip(_SPACE))
-            if lead == len(text):
-                return "", []
-            self._streaming = text[lead] == "{"
-            if self._streaming:
-                # nothing but white space came before
-                self.released = start + lead
-        if not self._streaming:
-            return "", []
-        clear = self._length
-        if not self.whole:
-            end = self._scan(text, max(self.released - start, 0))
-            if end >= 0:
-                self._closed_at = start + end
-        if self.whole:
-            clear = self._closed_at - 1
-        if self._keep_all or clear <= self.released:
-            return "", []
-        piece = text[max(self.released - start, 0) : clear - start]
-        self.released = clear
-        return piece, []
+        self._parts.append(text)
+        self._length = start + len(text)
+        found = checker.feed(text)
+        if found or checker.complete:  # type: ignore[attr-defined]
+            return self._eventful(checker, text, start, found)
+        return self._clear(text, start, checker.safe), ()
 
-    def _scan(self, text: str, at: int) -> int:
-        """Where the outermost bracket closes, in ``text``; -1 if it does not."""
-        size = len(text)
-        while at < size:
-            if self._in_string:
-                if self._escaped:
-                    self._escaped = False
-                    at += 1
-                    continue
-                found = _STRING_END.search(text, at)
-                if found is None:
-                    return -1
-                at = found.end()
-                if found[0] == "\\":
-                    self._escaped = True
-                else:
-                    self._in_string = False
-                continue
-            found = _STRUCTURE.search(text, at)
-            if found is None:
-                return -1
-            at = found.end()
-            char = found[0]
-            if char == '"':
-                self._in_string = True
-            elif char in "{[":
-                self._depth += 1
+    def _unusual(self, text: str) -> tuple[str, Sequence[Outcome]]:
+        """Text before the document begins, after its end, or in no document at all."""
+        if self.judged and not self.failed:
+            return "", self._broken("extra_data", "text after finished arguments", self._length) if text.strip() else ()
+        self._parts.append(text)
+        self._length += len(text)
+        if self.failed or self._held or self._closed_at >= 0 or not text.strip(_SPACE):
+            return "", ()
+        if text.lstrip(_SPACE)[0] != "{":
+            self._held = True
+            return "", ()
+        checker = self._checker = self._compiled.checker("streaming", False)
+        text = self.text
+        return self._eventful(checker, text, 0, checker.feed(text))
+
+    def _eventful(
+        self, checker: Checker, text: str, start: int, findings: Sequence[Finding]
+    ) -> tuple[str, Sequence[Outcome]]:
+        out: Outcomes = []
+        behind = -1
+        for finding in findings:
+            if finding.code == "json.trailing_data":
+                behind = finding.onset  # judged when all of it is there
             else:
-                self._depth -= 1
-                if self._depth == 0:
-                    return at
-        return -1
+                out += self._told(finding)
+        clear = checker.safe
+        if not self.failed and (behind >= 0 or checker.complete):  # type: ignore[attr-defined]
+            document = text if behind < 0 else text[: behind - start]
+            self._closed_at = start + len(document.rstrip(_SPACE))
+            clear = min(clear, self._closed_at - 1)
+        return self._clear(text, start, clear), out
+
+    def _clear(self, text: str, start: int, clear: int) -> str:
+        """What leaves of all that came: up to ``clear``. ``text`` is its last piece, which begins at ``start``."""
+        released = self.released
+        if self._keep_all or clear <= released:
+            return ""
+        self.released = clear
+        if released < start:
+            return self.text[released:clear]
+        return text if released == start and clear == start + len(text) else text[released - start : clear - start]
+
+    def _told(self, finding: Finding) -> Outcomes:
+        """A checker's finding, in this call's channel and with what it means for the call."""
+        moved = _moved(finding, self._channel)
+        if finding.severity != "error":
+            return [moved]
+        self.failed = True
+        if finding.family == "schema":
+            code, what = "tool.invalid_arguments", "break its schema"
+        elif finding.code == "json.truncated":
+            code, what = "tool.truncated", "break off"
+        else:
+            code, what = "tool.invalid_json", "are no JSON"
+        message = f"the arguments of {self._tool} {what}: {finding.message}"
+        own = Finding(code, "error", message, self._channel, finding.onset, finding.detected_at)
+        return [moved, own]
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    def end(self, truncated: bool = False) -> tuple[str, list[Outcome]]:
+    def end(self, truncated: bool = False) -> tuple[str, Outcomes]:
         """The call has ended; ``truncated``: by the token limit."""
         self.judged = True
+        if self.failed:
+            return "", []
         text = self.text
-        if self._streaming:
-            if not self.whole:
-                return "", self._cut(truncated)
-            tail = text[self._closed_at :]
-            out = self._tail(tail) if tail.strip(_SPACE) else []
-            if out and any(isinstance(one, Finding) and one.severity == "error" for one in out):
-                return "", out
-            document = text[: self._closed_at].lstrip(_SPACE)
-            wrong = self._judge(document, self._closed_at - 1)
-            return ("", wrong) if wrong and _is_error(wrong) else (text[self.released : self._closed_at], out + wrong)
-        return self._held(text.strip(_SPACE), truncated)
+        if self._checker is None:
+            return self._undone(text.strip(_SPACE), truncated)
+        out: Outcomes = []
+        if self._closed_at < 0:
+            for finding in self._checker.finish(truncated):
+                out += self._told(finding)
+            if not self.failed:
+                out += self._cut(truncated)
+            return "", out
+        tail = text[self._closed_at :].strip(_SPACE)
+        if tail:
+            out += self._behind(tail)
+        document = text[: self._closed_at]
+        if "<" in document or "[" in document:
+            out += _inside(document, self._channel, self._closed_at - 1)
+        self.failed = self.failed or _is_error(out)
+        return ("", out) if self.failed else (document[self.released :], out)
 
-    def _held(self, text: str, truncated: bool) -> tuple[str, list[Outcome]]:
-        if text in ("", "null") and self._validator.takes_nothing:
+    def _undone(self, text: str, truncated: bool) -> tuple[str, Outcomes]:
+        """Arguments that did not begin as an object."""
+        if text in ("", "null") and self._optional:
             return "{}", [
                 ("tool.empty_arguments", f"{self._tool} takes no arguments; {text or 'nothing'} read as {{}}")
             ]
         if not text:
             return "", self._cut(truncated)
-        undone: list[Outcome] = []
+        steps: Outcomes = []
         fence = _FENCE.fullmatch(text)
         if fence:
-            undone.append(("tool.fenced_arguments", f"the markdown fence around the arguments of {self._tool}"))
+            steps.append(("tool.fenced_arguments", f"a markdown fence around the arguments of {self._tool}"))
             text = fence[1].strip(_SPACE)
         elif text.startswith("`"):
             if truncated:
                 return "", self._cut(truncated)
-            return "", self._broken("invalid", f"the arguments of {self._tool} begin with a fence that never ends", 0)
+            return "", self._broken("invalid", "the arguments begin with a fence that never ends", 0)
         if text.startswith('"'):
-            inner = _decoded_string(text)
+            inner = _decoded(text)
             if inner is None and truncated:
                 return "", self._cut(truncated)
-            if inner is not None and not self._accepts(inner):
-                bare = inner.strip(_SPACE)
-                if bare.startswith("{") or (not bare and self._validator.takes_nothing):
-                    undone.append(("tool.double_encoded", f"the arguments of {self._tool} were encoded twice"))
-                    text = bare or "{}"
+            bare = (inner or "").strip(_SPACE)
+            encoded_twice = bare.startswith("{") or (inner is not None and not bare and self._optional)
+            if encoded_twice and not self._takes(text):
+                steps.append(("tool.double_encoded", f"the arguments of {self._tool} were encoded twice"))
+                text = bare or "{}"
         if text.startswith("{"):
-            inside = Arguments(self._tool, self._validator, self._channel)
-            piece, _ = inside.feed(text)
-            rest, out = inside.end(truncated)
-            return ("", out) if _is_error(out) else (piece + rest, undone + out)
-        wrong = self._judge(text, 0)
-        return ("", wrong) if _is_error(wrong) else (text, undone + wrong)
+            inside = Arguments(self._tool, self._compiled, self._channel, optional=self._optional)
+            piece, found = inside.feed(text)
+            rest, more = inside.end(truncated)
+            self.failed = inside.failed
+            return ("", [*found, *more]) if self.failed else (piece + rest, [*steps, *found, *more])
+        checker = self._compiled.checker("streaming", False)
+        wrong: Outcomes = []
+        for finding in (*checker.feed(text), *checker.finish(truncated)):
+            wrong += self._told(finding)
+        return ("", wrong) if self.failed else (text, steps + wrong)
 
-    def _accepts(self, value: Any) -> bool:
-        return not any(True for _ in self._validator.problems(value, self._channel))
+    def _takes(self, text: str) -> bool:
+        checker = self._compiled.checker("streaming", False)
+        return not any(finding.severity == "error" for finding in (*checker.feed(text), *checker.finish(False)))
 
-    def _judge(self, document: str, onset: int) -> list[Outcome]:
-        try:
-            value = json.loads(document, parse_constant=_no_constant)
-        except RecursionError:
-            return [self._json("too_deep", "the arguments are nested too deeply to be read", onset)]
-        except ValueError as error:
-            at = getattr(error, "pos", onset)
-            return self._broken("invalid", f"the arguments of {self._tool} are no JSON: {error}", min(at, onset))
-        problems = self._validator.problems(value, self._channel)
-        out: list[Outcome] = [_at(problem, onset, self._length) for problem in problems]
-        if out:
-            message = f"the arguments of {self._tool} break its schema"
-            out.append(Finding("tool.invalid_arguments", "error", message, self._channel, onset, self._length))
-            return out
-        return list(_key_leaks(value, self._channel, onset))
+    def _cut(self, truncated: bool) -> Outcomes:
+        message = "the text ends " + ("at the token limit" if truncated else "where the call does")
+        return self._told(Finding("json.truncated", "error", message, self._channel, self._length, self._length))
 
-    def _cut(self, truncated: bool) -> list[Outcome]:
-        why = "by the token limit" if truncated else "although the call had ended"
-        message = f"the arguments of {self._tool} break off {why}"
-        at = self._length
-        evidence = {"kind": "truncated", "by": "length" if truncated else "end"}
-        return [
-            Finding("json.truncated", "error", message, self._channel, at, at, evidence=evidence),
-            Finding("tool.truncated", "error", message, self._channel, at, at, evidence=evidence),
-        ]
-
-    def _tail(self, tail: str) -> list[Outcome]:
+    def _behind(self, tail: str) -> Outcomes:
         """What follows a whole object: nothing but markers is a leak that can be taken off, all else is an error."""
-        rest = tail.strip(_SPACE)
-        markers = _only_markers(rest)
-        if markers:
-            message = f"markup after the arguments of {self._tool}: {rest[:80]!r}"
+        if _only_markers(tail):
+            message = f"markup behind the arguments of {self._tool}: {tail[:80]!r}"
             leak = Finding("leak.tool_markup", "warn", message, self._channel, self._closed_at, self._length)
             return [leak, ("tool.trailing_markup", message)]
-        if rest[0] in "{[":
-            return self._broken(
-                "concatenated", f"more than one object in the arguments of {self._tool}", self._closed_at
-            )
-        if not rest.strip("}] \t\r\n"):
-            return self._broken(
-                "extra_bracket", f"an extra bracket after the arguments of {self._tool}", self._closed_at
-            )
-        message = f"text after the arguments of {self._tool}: {rest[:80]!r}"
-        return self._broken("extra_data", message, self._closed_at)
+        if tail[0] in "{[":
+            return self._broken("concatenated", "another document follows the first", self._closed_at)
+        if not tail.strip("}] \t\r\n"):
+            return self._broken("extra_bracket", "a bracket follows that closes nothing", self._closed_at)
+        return self._broken("extra_data", f"text follows the object: {tail[:80]!r}", self._closed_at)
 
-    def _after(self, text: str) -> list[Outcome]:
-        return self._broken("extra_data", f"text after the finished arguments of {self._tool}", self._length)
-
-    def _broken(self, kind: str, message: str, onset: int) -> list[Outcome]:
-        evidence = {"kind": kind}
-        return [
-            self._json(kind, message, onset),
-            Finding("tool.invalid_json", "error", message, self._channel, onset, self._length, evidence=evidence),
-        ]
-
-    def _json(self, kind: str, message: str, onset: int) -> Finding:
-        return Finding(f"json.{kind}", "error", message, self._channel, onset, self._length)
+    def _broken(self, kind: str, message: str, onset: int) -> Outcomes:
+        return self._told(Finding(f"json.{kind}", "error", message, self._channel, onset, self._length))
 
 
-def _at(problem: Finding, onset: int, seen: int) -> Finding:
+class TextArguments:
+    """The input of a custom tool: text, held to a regex or a grammar or to nothing. Used like Arguments."""
+
+    whole = False
+
+    def __init__(self, tool: str, compiled: CompiledConstraint | None, channel: str, *, keep_all: bool = False) -> None:
+        self._tool = tool
+        self._checker = compiled.checker() if compiled is not None else None
+        self._channel = channel
+        self._keep_all = keep_all
+        self._parts: list[str] = []
+        self._length = 0
+        self.failed = False
+        self.released = 0
+        self.judged = False
+
+    @property
+    def empty(self) -> bool:
+        return not self._length
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    def feed(self, text: str) -> tuple[str, Outcomes]:
+        if self.failed:
+            self._parts.append(text)
+            return "", []
+        start = self._length
+        self._parts.append(text)
+        self._length += len(text)
+        if self._checker is None:
+            clear, found = self._length, []
+        else:
+            found = self._told(self._checker.feed(text))
+            clear = self._checker.safe
+        if self._keep_all or clear <= self.released:
+            return "", found
+        piece = (
+            text[self.released - start : clear - start] if self.released >= start else self.text[self.released : clear]
+        )
+        self.released = clear
+        return piece, found
+
+    def end(self, truncated: bool = False) -> tuple[str, Outcomes]:
+        self.judged = True
+        found = self._told(self._checker.finish(truncated)) if self._checker is not None and not self.failed else []
+        return ("", found) if self.failed else (self.text[self.released :], found)
+
+    def _told(self, findings: Sequence[Finding]) -> Outcomes:
+        out: Outcomes = []
+        for finding in findings:
+            out.append(_moved(finding, self._channel))
+            if finding.severity == "error" and not self.failed:
+                self.failed = True
+                message = f"the input of {self._tool} breaks its format: {finding.message}"
+                code = "tool.truncated" if finding.code.endswith(".truncated") else "tool.invalid_arguments"
+                out.append(Finding(code, "error", message, self._channel, finding.onset, finding.detected_at))
+        return out
+
+
+def _moved(finding: Finding, channel: str) -> Finding:
     return Finding(
-        problem.code, problem.severity, problem.message, problem.channel, onset, seen, evidence=problem.evidence
+        finding.code,
+        finding.severity,
+        finding.message,
+        channel,
+        finding.onset,
+        finding.detected_at,
+        finding.confidence,
+        finding.evidence,
     )
 
 
@@ -253,11 +309,7 @@ def _is_error(outcomes: Sequence[Outcome]) -> bool:
     return any(isinstance(one, Finding) and one.severity == "error" for one in outcomes)
 
 
-def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
-
-
-def _decoded_string(text: str) -> str | None:
+def _decoded(text: str) -> str | None:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -278,30 +330,37 @@ def _only_markers(text: str) -> bool:
     return at > 0
 
 
-def _key_leaks(value: Any, channel: str, onset: int) -> Iterator[Finding]:
-    """Markup in keys, at any depth, and short values that end with some."""
-    stack = [value]
-    seen = 0
-    while stack and seen < 2000:
+def _inside(document: str, channel: str, onset: int) -> Iterator[Finding]:
+    """Markup in keys, at any depth, and short values that end with some. The document is valid JSON."""
+    if find(document) is None:
+        return
+    stack: list[Any] = [json.loads(document)]
+    while stack:
         item = stack.pop()
-        seen += 1
-        if isinstance(item, dict):
+        if isinstance(item, list):
+            stack += [inner for inner in item if isinstance(inner, dict | list)]
+        elif isinstance(item, dict):
             for key, inner in item.items():
                 if "<" in key or "[" in key:
-                    for leak in leaks_in(key, channel, "an argument's key"):
-                        yield _at(leak, onset, onset)
+                    yield from (_at(leak, onset) for leak in leaks_in(key, channel, "an argument's key"))
                 if isinstance(inner, str):
-                    yield from _value_leak(key, inner, channel, onset)
+                    yield from _at_end_of(key, inner, channel, onset)
                 elif isinstance(inner, dict | list):
                     stack.append(inner)
-        elif isinstance(item, list):
-            stack += [inner for inner in item if isinstance(inner, dict | list)]
 
 
-def _value_leak(key: str, value: str, channel: str, onset: int) -> Iterator[Finding]:
+def _at(finding: Finding, onset: int) -> Finding:
+    return Finding(
+        finding.code, finding.severity, finding.message, finding.channel, onset, onset + 1, evidence=finding.evidence
+    )
+
+
+def _at_end_of(key: str, value: str, channel: str, onset: int) -> Iterator[Finding]:
     if not value.endswith((">", "]")) or len(value) > _LONGEST_TAIL or "\n" in value:
         return
     found = find(value)
     if found is not None and found[2] == len(value) and found[1] and found[0].weight == "strong":
         message = f"the value of {key} ends with {found[0].text!r}"
-        yield Finding("leak.tool_markup", "warn", message, channel, onset, onset, evidence={"marker": found[0].text})
+        yield Finding(
+            "leak.tool_markup", "warn", message, channel, onset, onset + 1, evidence={"marker": found[0].text}
+        )

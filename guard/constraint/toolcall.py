@@ -16,18 +16,20 @@ Pure: the ids that are minted come from ``mint``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from detectors.finding import Finding
 from detectors.leak import leaks_in
 from detectors.markup import CODES
 from guard.constraint.callids import CallIds
+from guard.constraint.compile import CompiledConstraint
 from guard.constraint.formats.contract import TextCall
 from guard.constraint.formats.values import encoded_arguments
-from guard.constraint.toolargs import Arguments, Outcome
+from guard.constraint.toolargs import Arguments, Outcome, TextArguments
 from guard.constraint.toolname import read_name
-from guard.constraint.toolschema import Validator, validator
+from guard.constraint.toolschema import compiled_schema, constraint_of, takes_nothing
 from guard.events import Repair, ToolDelta, ToolRelease, tool_channel
 from guard.request import Tool, ToolChoice
 
@@ -36,35 +38,19 @@ Piece = ToolRelease | Finding | Repair
 MAX_CALLS: Final = 256
 
 
+@dataclass(slots=True)
 class _Call:
-    __slots__ = (
-        "arguments",
-        "choice",
-        "dead",
-        "early",
-        "engine_id",
-        "free",
-        "id",
-        "index",
-        "name",
-        "native",
-        "open",
-        "source",
-    )
-
-    def __init__(self, index: int, choice: int, source: str) -> None:
-        self.index = index
-        self.choice = choice
-        self.source = source
-        self.engine_id = ""
-        self.id = ""
-        self.name = ""
-        self.early: list[str] = []
-        self.arguments: Arguments | None = None
-        self.native: str | None = None
-        self.open = False
-        self.dead = False
-        self.free = False
+    index: int
+    choice: int
+    source: str
+    engine_id: str = ""
+    id: str = ""
+    name: str = ""
+    early: list[str] = field(default_factory=list)
+    arguments: Arguments | TextArguments | None = None
+    native: str | None = None
+    open: bool = False
+    dead: bool = False
 
     @property
     def begun(self) -> bool:
@@ -79,7 +65,8 @@ class _Call:
 class ToolCallGuard:
     """``known_ids`` are the ids that the conversation has used. ``enforce`` False lets everything leave all the same.
 
-    ``hold`` keeps each call back until it is whole and valid, instead of only what closes it.
+    ``hold`` keeps each call back until it is whole and valid, instead of only what closes it. ``compiled`` holds what
+    was compiled already of toolschema.constraint_of each tool, by its name.
     """
 
     def __init__(
@@ -93,6 +80,7 @@ class ToolCallGuard:
         repairs: bool = True,
         enforce: bool = True,
         hold: bool = False,
+        compiled: Mapping[str, CompiledConstraint] | None = None,
     ) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._choice = tool_choice
@@ -101,10 +89,12 @@ class ToolCallGuard:
         self._repairs = repairs
         self._enforce = enforce
         self._hold = hold
+        self._compiled = compiled or {}
         self._calls: list[_Call] = []
         self._by_key: dict[tuple[str, int | None], _Call] = {}
         self._counts: dict[str, int] = {}
         self._said: set[tuple[int, str]] = set()
+        self._last: tuple[_Call, int | None, type] | None = None
         self._choice_failed = False
         self._finished = False
 
@@ -122,9 +112,16 @@ class ToolCallGuard:
 
     def feed(self, delta: ToolDelta) -> list[Piece]:
         out: list[Piece] = []
+        last = self._last
+        plain = not (delta.name or delta.id) and delta.raw_arguments is None
+        if plain and last is not None and last[1] == delta.index and last[2] is type(delta):
+            if delta.arguments:
+                self._take_arguments(last[0], delta.arguments, out)
+            return out
         call = self._locate(delta, out)
         if call is None:
             return out
+        self._last = (call, delta.index, type(delta))
         if delta.id and not call.engine_id:
             call.engine_id = delta.id
         text = delta.arguments
@@ -233,21 +230,26 @@ class ToolCallGuard:
         if name is None:
             return
         call.name = name
-        if name not in self._tools:  # only where nothing is enforced
-            call.free = True
-        elif self._choice.names and name not in self._choice.names:
+        if name in self._tools and self._choice.names and name not in self._choice.names:
             allowed = ", ".join(self._choice.names)
             self._refuse(call, "tool.not_allowed", f"{name} was called, but tool_choice allows only {allowed}", out)
             if call.dead:
                 return
         tool = self._tools.get(name)
-        call.free = call.free or (tool is not None and tool.raw.get("type") == "custom")
         call.id = self._id_for(call, out)
-        judge = validator(tool.parameters) if tool is not None else Validator(None, None)
-        keep_all = self._hold or call.native is not None
-        call.arguments = Arguments(name, judge, tool_channel(call.index), keep_all=keep_all)
+        call.arguments = self._arguments(call, tool, keep_all=self._hold or call.native is not None)
         if not self._hold:
             out.append(ToolRelease(call.choice, call.index, "", call.id, call.name))
+
+    def _arguments(self, call: _Call, tool: Tool | None, keep_all: bool) -> Arguments | TextArguments:
+        """``tool`` is None only where nothing is enforced."""
+        channel = tool_channel(call.index)
+        constraint = constraint_of(tool) if tool is not None else None
+        compiled = self._compiled.get(call.name) or (compiled_schema(constraint) if constraint is not None else None)
+        if tool is None or tool.raw.get("type") == "custom" or compiled is None:
+            return TextArguments(call.name, compiled, channel, keep_all=keep_all)
+        optional = takes_nothing(tool.parameters)
+        return Arguments(call.name, compiled, channel, optional=optional, keep_all=keep_all)
 
     def _known_name(self, call: _Call, out: list[Piece]) -> str | None:
         name = call.name
@@ -296,13 +298,10 @@ class ToolCallGuard:
                 return
             text = "".join(call.early) + text
             call.early = []
-        if call.free:
-            if not self._hold:
-                self._release(call, text, out)
-            else:
-                call.early.append(text)
-            return
         assert call.arguments is not None
+        if call.native is not None:
+            call.early.append(text)
+            return
         piece, outcomes = call.arguments.feed(text)
         if piece:
             self._release(call, piece, out)
@@ -311,23 +310,16 @@ class ToolCallGuard:
     def _end(self, call: _Call, truncated: bool, out: list[Piece]) -> None:
         """Nothing more belongs to this call."""
         self._open(call, out)
-        if call.early and call.open and not (call.free and self._hold):
-            early, call.early = "".join(call.early), []
+        early, call.early = "".join(call.early), []
+        if early and call.native is None:
             self._take_arguments(call, early, out)
         arguments = call.arguments
         if call.dead or arguments is None or arguments.judged:
             return
-        if call.free:
-            arguments.judged = True
-            if self._hold:
-                out.append(ToolRelease(call.choice, call.index, "".join(call.early), call.id, call.name))
-            return
         if call.native is not None:
-            if arguments.text.strip() in ("", "{}"):
-                fresh = Arguments(call.name, validator(self._tools[call.name].parameters), tool_channel(call.index))
-                fresh.feed(call.native)
-                fresh.released = 0
-                call.arguments = arguments = fresh
+            if early.strip() in ("", "{}"):
+                _, outcomes = arguments.feed(call.native)
+                self._outcomes(call, outcomes, out)
             else:
                 message = f"call {call.index} ({call.name}) has arguments in its name and others beside it"
                 self._refuse(call, "tool.name_markup", message, out)

@@ -5,7 +5,8 @@ The rules:
 - Read are OpenAI function tools (also flat, as the Responses API writes them), OpenAI custom tools (free text held to
   a grammar), the legacy ``functions``/``function_call``, and MCP tool lists (``inputSchema``). Each becomes a Tool
   whose ``raw`` has the OpenAI shape, so that every engine can be sent it.
-- A tool's schema must be one that can be judged by: it is compiled here, once per distinct schema, under limits.
+- A tool's schema must be one that can be judged by: it is compiled here, once a distinct schema, under limits; one too
+  large for that, where constraints are compiled (toolschema.constraint_of).
 - A choice must be able to be met: naming a tool that is not offered is the caller's mistake, found before any engine
   is asked.
 - Null means: not said.
@@ -16,7 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from guard.constraint.toolschema import SchemaError, validator
+from guard.constraint.compile import DEFAULTS
+from guard.constraint.spec import Constraint
+from guard.constraint.toolschema import INLINE_BYTES, INLINE_CHARS, compiled_schema, constraint_of
 from guard.request import RequestError, Tool, ToolChoice
 
 TOOL_FIELDS: Final = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
@@ -142,7 +145,11 @@ def _custom(item: dict[str, Any], path: str) -> Tool:
         elif kind != "text":
             raise _refused(f"{_shown(kind)} is no known format: text or grammar", f"{where}.format.type")
     raw = item if "custom" in item else {"type": "custom", "custom": {k: v for k, v in item.items() if k != "type"}}
-    return Tool(name, None, False, raw)
+    tool = Tool(name, None, False, raw)
+    constraint = constraint_of(tool, f"{where}.format")
+    if constraint is not None and len(constraint.value) <= INLINE_CHARS and "{" not in constraint.value:
+        compiled_schema(constraint)
+    return tool
 
 
 def _name(name: Any, path: str) -> str:
@@ -159,10 +166,12 @@ def _name(name: Any, path: str) -> str:
 def _check_schema(schema: Any, path: str) -> None:
     if not isinstance(schema, Mapping):
         raise _refused("must be a JSON schema, which is an object", path, "invalid_constraint")
-    try:
-        validator(schema)
-    except SchemaError as error:
-        raise _refused(str(error), f"{path}{error.path}", error.code) from None
+    constraint = Constraint("json_schema", schema, param=path)
+    size = len(constraint.canonical)
+    if size > DEFAULTS.bytes:
+        raise _refused(f"has {size} bytes, and may have {DEFAULTS.bytes}", path, "constraint_too_complex")
+    if size <= INLINE_BYTES:
+        compiled_schema(constraint)
 
 
 def _no_name_twice(tools: list[Tool], field: str) -> None:

@@ -294,7 +294,7 @@ def test_one_call_only() -> None:
 
 def test_cut_by_the_limit_says_so() -> None:
     ran = Ran([d(0, "a", "get_weather", '{"city')], truncated=True)
-    assert [f.evidence["by"] for f in ran.findings] == ["length", "length"]
+    assert ran.errors == ["json.truncated", "tool.truncated"]
     assert ran.got == [("a", "get_weather", '{"city')]
 
 

@@ -97,11 +97,11 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]}, "tools[0].function.parameters"),
     (
         {"tools": [WEATHER, {"type": "function", "function": {"name": "f", "parameters": {"type": "obj"}}}]},
-        "tools[1].function.parameters.type",
+        "tools[1].function.parameters",
     ),
     (
         {"tools": [{"name": "f", "inputSchema": {"properties": {"a": {"pattern": "("}}}}]},
-        "tools[0].inputSchema.properties.a.pattern",
+        "tools[0].inputSchema",
     ),
     ({"tools": [{"name": "f", "inputSchema": {"$ref": "#/$defs/no"}}]}, "tools[0].inputSchema"),
     ({"tools": [{"name": "f", "inputSchema": {"$ref": "https://example.org/s.json"}}]}, "tools[0].inputSchema"),
@@ -147,8 +147,8 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("schema", [nested(10_000), {"enum": ["x" * 2_000_000]}], ids=["deep", "long"])
-def test_hostile_schemas_are_refused_with_the_limit(schema: dict[str, Any]) -> None:
-    with pytest.raises(RequestError, match=r"limit|more than") as caught:
+def test_hostile_schemas_are_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match=r"deep|may have") as caught:
         parse_tools({"tools": [{"name": "f", "inputSchema": schema}]})
     assert caught.value.code == "constraint_too_complex"
 

@@ -263,11 +263,20 @@ def _searcher(stops: tuple[str, ...]) -> Callable[[str, int], re.Match[str] | No
     return re.compile("|".join(re.escape(stop) for stop in stops)).search
 
 
+@lru_cache(maxsize=256)
+def _beginnings(stops: tuple[str, ...]) -> tuple[int, frozenset[str], Callable[[str, int], re.Match[str] | None]]:
+    proper = frozenset(stop[:size] for stop in stops for size in range(1, len(stop)))
+    first = "".join(sorted({re.escape(stop[0]) for stop in stops}))
+    return max(map(len, stops)) - 1, proper, re.compile(f"[{first}]").search
+
+
 def _tail(text: str, at: int, stops: tuple[str, ...]) -> int:
     """How many characters at the end of ``text`` may be the beginning of a stop."""
-    longest = min(max(map(len, stops)) - 1, len(text) - at)
-    for size in range(longest, 0, -1):
-        tail = text[-size:]
-        if any(stop.startswith(tail) for stop in stops):
-            return size
+    longest, proper, search = _beginnings(stops)
+    start = max(at, len(text) - longest)
+    while (found := search(text, start)) is not None:
+        start = found.start()
+        if text[start:] in proper:
+            return len(text) - start
+        start += 1
     return 0

@@ -25,7 +25,7 @@ _LONGEST_LITERAL: Final = 100_000
 
 def quoted(text: str) -> str:
     """The text inside a JSON string, without its quotation marks."""
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return json.encoder.encode_basestring(text)[1:-1]
 
 
 def types_at(schema: Any, key: str) -> Types | None:
