@@ -140,6 +140,12 @@ class ToolCallGuard:
         for call in self._calls:
             last = call is self._calls[-1]
             self._end(call, truncated and last, out)
+            if truncated and last and call.whole and not call.dead and call.source == "engine":
+                message = (
+                    f"call {call.index} ({call.name}) looks whole though the token limit cut the answer: some engines"
+                )
+                message += " close arguments that their model did not"
+                out.append(Finding("tool.closed_at_limit", "warn", message, tool_channel(call.index)))
         mode = self._choice.mode
         if not self._calls and (mode in ("required", "named") or (mode == "allowed" and self._choice.required)):
             self._choice_failed = True

@@ -158,13 +158,11 @@ def test_under_tool_choice_none_markup_is_text() -> None:
 
 BROKEN = [
     '<tool_call>\n{"nome": "f"}\n</tool_call>',
-    '<tool_call>\n{"name": "get_',
     "<|tool_calls_section_begin|>nothing<|tool_calls_section_end|>",
     "<｜tool▁calls▁begin｜>f<｜tool▁calls▁end｜>",
     "<｜DSML｜function_calls>\n</｜DSML｜function_calls>",
     "<minimax:tool_call>f()</minimax:tool_call>",
     "[TOOL_CALLS] [f]",
-    "<|channel|>commentary to=functions.f",
     "<|tool_call>f{}",
 ]
 
@@ -178,8 +176,25 @@ def test_markup_that_is_no_call_is_said_and_left_as_text(text: str) -> None:
     assert Read(list(text)).same(got)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>\n{"name": "get_',
+        "<tool_call>\n<function=f",
+        "<|channel|>commentary to=functions.f",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions",
+        "[TOOL_CALLS]f",
+        "<｜tool▁calls▁begin｜>",
+    ],
+)
+def test_markup_that_is_cut_off_is_neither_text_nor_a_call(text: str) -> None:
+    got = Read(["Hm. " + text])
+    assert (got.text, got.calls, got.findings) == ("Hm. ", [], [("tool.truncated", "error")])
+    assert Read(list("Hm. " + text)).same(got)
+
+
 BROKEN_LATER = [
-    "<tool_call>\n<function=f>\n<parameter=s>\nv\n</parameter>\n<b></function>\n</tool_call>",
+    "<tool_call>\n<function=f>\n<b></function>\n</tool_call>",
     "<tool_call>f<arg_key>s</arg_key><arg_value>v</arg_value><arg_key>s</arg_key><arg_value>w</arg_value></tool_call>",
     "<tool_call>f<arg_key>s</arg_key></tool_call>",
     '<minimax:tool_call><invoke name="f"><parameter>v</parameter></invoke></minimax:tool_call>',

@@ -5,6 +5,7 @@ The rules:
 - Text that holds no opening marker passes at once, the same delta that came. What may become a marker waits.
 - Markup that is quoted (a fence, a code span) is text. Markup that turns out to be no call is text again, for the leak
   detector to judge; if it had begun as a call, that is said too. Nothing is invented to make a call of it.
+- Markup that the text's end cuts off before a call has its name is dropped, and said: it is neither text nor a call.
 - White space alone before, between and after calls is part of their markup.
 - Where a caller has not said which format to expect (``auto``), finding a call is a repair, and recorded.
 
@@ -176,9 +177,16 @@ class ContentToolParser:
         try:
             yield from read(c, self._offer)
         except Broken as broken:
+            c.channel = ""
+            if c.ended and not broken.prose:
+                # cut short: of a call that has begun, its arguments say so; of one that has not, nothing can be told
+                if c.marked:
+                    c.malformed(str(broken), cut=True)
+                c.at = len(c.text)
+                c.unmark()
+                return True
             if not broken.prose:
                 c.malformed(str(broken))
-            c.channel = ""
             if c.marked:
                 c.back()
                 return False
@@ -284,7 +292,7 @@ class ContentToolParser:
         self._lead = ""
 
     def _malformed(self, piece: Malformed, out: list[Out]) -> None:
-        code = "tool.malformed_markup"
+        code = "tool.truncated" if piece.cut else "tool.malformed_markup"
         severity: Any = "warn" if piece.mended else "error"
         evidence = {"at": piece.at}
         out.append(

@@ -37,11 +37,13 @@ class End(Struct, gc=False):
 
 
 class Malformed(Struct, gc=False):
-    """Markup that began as a call and is none. ``mended``: nothing was lost, so the call goes on all the same."""
+    """Markup that began as a call and is none. ``mended``: nothing was lost, so the call goes on all the same;
+    ``cut``: the text ended before the call could begin."""
 
     message: str
     at: int
     mended: bool = False
+    cut: bool = False
 
 
 Piece = Text | Call | Args | End | Malformed

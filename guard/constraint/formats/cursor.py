@@ -91,8 +91,8 @@ class Cursor:
     def end(self) -> None:
         self.out.append(End())
 
-    def malformed(self, message: str, mended: bool = False) -> None:
-        self.out.append(Malformed(message, self.offset, mended))
+    def malformed(self, message: str, *, mended: bool = False, cut: bool = False) -> None:
+        self.out.append(Malformed(message, self.offset, mended, cut))
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
