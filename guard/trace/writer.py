@@ -48,7 +48,7 @@ log: Final = logging.getLogger("outguard.writer")
 LINGER: Final = 1.0
 """Seconds between looks at the spool. Few large batches are cheaper; a reader that cannot wait asks for a flush."""
 
-SILENCE_SECONDS: Final = 2.0
+SILENCE_SECONDS: Final = 1.0
 """How long the holder of a lock may say nothing before it is taken for one that stays."""
 
 STOP_SECONDS: Final = 10.0

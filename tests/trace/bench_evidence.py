@@ -7,6 +7,7 @@ two arrays of 200 four-byte numbers.
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
 import subprocess
@@ -92,14 +93,14 @@ def storing(records: list[RequestRecord], home: Path, count: int) -> None:
                 tracing.write(one)
         size = tracing._spool.bytes if tracing._spool else 0
         stored = reader.query("SELECT count() AS n FROM requests")[0]["n"]
-        began = time.monotonic()
+        began, cpu = time.monotonic(), _cpu(process.pid)
         while not reader.flush(60):
             pass
         seconds = time.monotonic() - began
         found = reader.query("SELECT count() AS n FROM requests")[0]["n"]
-        print(
-            f"spool to store: {(found - stored) / seconds:,.0f} records/s ({size / count:,.0f} spooled bytes a record)"
-        )
+        cpu = (_cpu(process.pid) - cpu) / (found - stored) * 1e6
+        print(f"spool to store: {(found - stored) / seconds:,.0f} records/s, {cpu:.0f} us of CPU each on all cores")
+        print(f"spooled: {size / count:,.0f} bytes a record")
         assert found == count
         disk = reader.query("SELECT sum(bytes_on_disk) AS b FROM system.parts WHERE active AND database = 'outguard'")
         print(f"on disk: {disk[0]['b'] / count:,.0f} bytes a record")
@@ -108,6 +109,13 @@ def storing(records: list[RequestRecord], home: Path, count: int) -> None:
     assert process.stdin is not None
     process.stdin.close()
     process.wait()
+
+
+def _cpu(pid: int) -> float:
+    """Seconds of CPU that a process has used."""
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
