@@ -47,7 +47,9 @@ _RULE: Final = frozenset("-=_*#~+.^`─━═│┃║┄┅┈┉╌╍—–·
 _BLOCK: Final = frozenset("█▓▒░▄▀■□▪▫●○◆◇▏▎▍▌▋▊▉▇▆▅▃▂★☆⣿⠀")
 _COMMENT: Final = re.compile(r"[\s#/*;%!<>|+:.'\"`~=_-]*")
 _CODE: Final = frozenset('{}[]<>=|\\;$#@_`"/%&+~^')
-_CODEISH: Final = re.compile(r"\w[.(]\w|\n[ \t]{2,}\S|\w_\w|::|->|\)[,;:]|\(\)|[a-z][A-Z]|,\S*\n[ \t]")
+_CODEISH: Final = re.compile(
+    r"\w[.(]\w|\n[ \t]{2,}\S|\w_\w|::|->|\)[,;:]|\(\)|[a-z][A-Z]|,\S*\n[ \t]|:\s*\.\.\.|['\"]\s*[,)\]]"
+)
 _VERSE: Final = frozenset(
     re.findall(
         r"\S+",
@@ -64,6 +66,9 @@ _MARKED: Final = re.compile(r"[0 .):(\][#-]+")
 _TIME: Final = re.compile(r"0[-/.]0[-/.]0|0:0:0|0T0")
 _LATE_HOLD: Final = 56  # characters before the bar, so that nothing honest waits for more than sixteen chunks
 _OPAQUE_END: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,64}\Z")
+_MIXED: Final = re.compile(r"[A-Z].*\d|\d.*[A-Z]")
+_LITERAL: Final = re.compile(r"""^[ \t]{2,}.*(?<!\w)[bruf]{0,2}(["'])(?:(?!\1).)*\Z""")
+_REMARK: Final = re.compile(r"[ \t]*(?://|#|--|;|/?\*)[^\n]*:\s*\Z")
 _NARROW: Final = re.compile(r"[acgtun]+|[a-f]+", re.IGNORECASE)  # DNA, hex
 _TIES: Final = frozenset("'\"`({[<|\\:@#$")
 _OPAQUE_LINE: Final = re.compile(r"(?:^|\n)\S{16,}\n\Z")
@@ -128,7 +133,7 @@ def judge_near(unit: str, run: str, asked: Asked, policy: Policy) -> Judgement:
     bar, kind, why = _near(unit, run, policy)
     bar, why = _patient(unit, bar, why, asked, policy)
     period = len(unit)
-    hold = bar - _LATE_HOLD if why else min(bar, max(2 * period - 32, 140))
+    hold = bar - _LATE_HOLD if why else min(bar, max(2 * period - 32, 100))
     return Judgement(bar, hold, kind, why)
 
 
@@ -194,7 +199,7 @@ def _looks_like_code(unit: str) -> bool:
     code = sum(char in _CODE for char in unit)
     if code and (len(unit) < 32 or code * 32 > len(unit)):
         return True
-    return _CODEISH.search(unit + unit[:2]) is not None
+    return len(_CODEISH.findall(unit + unit[:2])) * 48 > len(unit)
 
 
 def _character(char: str, before: str, first: bool, policy: Policy) -> tuple[int, str]:
@@ -210,15 +215,21 @@ def _character(char: str, before: str, first: bool, policy: Policy) -> tuple[int
             if last and (last.isalnum() or last in "./+\\'\"`-$#([{,_"):
                 return policy.opaque_chars, "number"
             return 48, "number"
-        if last and (last in "'\"`=+/\\-_({[<|*" or last.isdigit() or (last.isalnum() and last.isascii())):
+        if last and (last in "'\"`=+/\\-_({[<|*:" or last.isdigit() or (last.isalnum() and last.isascii())):
             return policy.opaque_chars, "opaque"
         if not line and _OPAQUE_LINE.search(before):
             return policy.opaque_chars, "opaque"
         if margin or (not first and char in "xX" and not line):
             return policy.opaque_chars, "margin"
+        if _LITERAL.search(line) or _REMARK.match(line):
+            return policy.opaque_chars, "literal"
+        if char in "xX":
+            return 48, "filler"
         if char in "kKwWㅋㅎ哈呵嘻笑ха草":
             return policy.word_copies_in_verse, "laughter"
         return policy.token_copies, ""
+    if char == "/" and _OPAQUE_END.search(before[-24:]) and _MIXED.search(before[-24:]):
+        return policy.opaque_chars, "opaque"
     if char in ")]}>([{<\"'|\\,;:":
         return 96, "brackets"
     if first:
@@ -290,9 +301,10 @@ def _near(unit: str, run: str, policy: Policy) -> tuple[int, str, str]:
     distinct = len({word.lower() for word in words})
     if not words:
         fields = unit.count("0")
-        if fields >= 2 and _MARKED.fullmatch(unit) and _counts(run, fields):
-            copies = policy.near_copies + 1 if any(char in "[]()#" for char in unit) else policy.near_counter_copies
-            return max(copies * period, 66), "near_loop", ""
+        marked = _MARKED.fullmatch(unit) is not None and any(char in "[]()#.:-" for char in unit)
+        if fields >= 2 and marked and _counts(run, fields):
+            copies = policy.near_copies if any(char in "[]()#" for char in unit) else policy.near_counter_copies
+            return max(copies * period, 56), "near_loop", ""
         return policy.near_number_chars, "near_loop", "numbers"
     if _TIME.search(unit):
         return policy.near_row_copies * period, "near_loop", "log"
@@ -303,7 +315,7 @@ def _near(unit: str, run: str, policy: Policy) -> tuple[int, str, str]:
         return policy.near_row_copies * period, "near_loop", "rows"
     if distinct < 2 and period < 7:
         return policy.near_row_copies * period, "near_loop", "short"
-    return max(policy.near_copies * period, 84), "near_loop", ""
+    return max(policy.near_copies * period, 76), "near_loop", ""
 
 
 def _counts(run: str, fields: int) -> bool:

@@ -22,7 +22,17 @@ _REPLACEMENT: Final = "\ufffd"
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _OPEN: Final = frozenset("'\"`(<[{«“‘„「『")
 _CLOSE: Final = frozenset("'\"`)>]}»”’“」』")
-_ABOUT: Final = ("fffd", "replacement char", "ersetzungszeichen", "caractère de remplacement", "替换字符", "置換文字")
+_ABOUT: Final = (
+    "fffd",
+    "replacement char",
+    "replace char",
+    "replaced by",
+    "replaced with",
+    "ersetzungszeichen",
+    "caractère de remplacement",
+    "替换字符",
+    "置換文字",
+)
 _MOJIBAKE: Final = re.compile(
     "[\u00c2-\u00df][\u0080-\u00bf\u20ac\u201a\u0192\u201e\u2026\u2020\u2021\u02c6\u2030\u0160\u2039\u0152\u017d\u2018"
     "\u2019\u201c\u201d\u2022\u2013\u2014\u02dc\u2122\u0161\u203a\u0153\u017e\u0178]"
@@ -32,6 +42,7 @@ _MOJIBAKE: Final = re.compile(
 )
 _RAW: Final = re.compile("[\u0120\u010a\u2581][^\\W\\d_]")
 _BYTES: Final = re.compile(r"(?:<0x[0-9A-F]{2}>){2,}")
+_LITERAL: Final = re.compile(r"""^(?:[ \t]{4,}|.*[=(\[{,]\s*[bruf]{0,2}["']).*(?<!\w)["'](?:(?!["']).)*\Z""")
 _CARRY: Final = 16
 _LOOK_BACK: Final = 200
 _KEPT: Final = 600
@@ -224,6 +235,9 @@ class Encoding:
 
 def _about(before: str, after: str) -> bool:
     if before[-1:] in _OPEN and after in _CLOSE:
+        return True
+    line = before[before.rfind("\n") + 1 :]
+    if _LITERAL.search(line):
         return True
     recent = before.lower()
     return any(name in recent for name in _ABOUT)

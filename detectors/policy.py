@@ -41,7 +41,7 @@ class Policy:
     # near-loops: only digits and white space differ
     near_copies: int = 10
     near_counter_copies: int = 40  # "1. 1", "2. 2": nothing but counters
-    near_row_copies: int = 120
+    near_row_copies: int = 240
     near_number_chars: int = 60_000
     # white space
     json_blank_chars: int = 64

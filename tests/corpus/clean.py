@@ -1,7 +1,7 @@
 """Honest text from what a machine has: sources, documentation, data and locale files, licences, manual pages.
 
-Deterministic for one machine and seed: files are taken in sorted order, told apart by their content, and cut at line ends
-into documents of 2 to 20 KB. The tuning and the test half never share a file.
+Deterministic for one machine and seed: files are taken in sorted order, told apart by their content, and cut at line
+ends into documents of 2 to 20 KB. The tuning and the test half never share a file.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import Final, Literal
 Half = Literal["tuning", "test"]
 
 _SUFFIXES: Final = {
-    ".py", ".md", ".rst", ".txt", ".json", ".csv", ".po", ".yaml", ".yml", ".toml", ".cfg", ".html", ".js", ".ts", ".css",
-    ".h", ".hpp", ".c", ".pl", ".pm", ".xml", ".tex", ".sh", ".go", ".rs", ".java", ".sql", ".vim", ".pyi", ".cmake", ".gz",
+    ".py", ".md", ".rst", ".txt", ".json", ".csv", ".po", ".yaml", ".yml", ".toml", ".cfg", ".html", ".js", ".ts",
+    ".css", ".h", ".hpp", ".c", ".pl", ".pm", ".xml", ".tex", ".sh", ".go", ".rs", ".java", ".sql", ".vim", ".pyi",
+    ".cmake", ".gz",
 }  # fmt: skip
 _NAMES: Final = (
     "LICENSE",
@@ -36,8 +37,9 @@ _NAMES: Final = (
     "METADATA",
 )
 _ELSEWHERE: Final = (
-    "/usr/share/doc", "/usr/share/man", "/usr/share/common-licenses", "/usr/share/perl", "/usr/share/vim", "/usr/include",
-    "/usr/lib/python3", "/usr/share/locale", "/usr/share/zoneinfo", "/usr/lib/node_modules", "/usr/local/lib",
+    "/usr/share/doc", "/usr/share/man", "/usr/share/common-licenses", "/usr/share/perl", "/usr/share/vim",
+    "/usr/include", "/usr/lib/python3", "/usr/share/locale", "/usr/share/zoneinfo", "/usr/lib/node_modules",
+    "/usr/local/lib",
 )  # fmt: skip
 # not text that anybody wrote or a model might: packed indexes, and the tables of this project's own tests
 _NEVER: Final = ("search.index", "search-index", ".min.", "/__pycache__/", "/tests/corpus/", ".map", "/static.files/")

@@ -19,8 +19,8 @@ MOST: Final = 6_000  # characters of a collapsed answer, unless its unit is long
 
 @dataclass(frozen=True)
 class Collapse:
-    """``onset`` is where the collapse begins, ``period`` the characters of one copy (0: it has none), ``copies`` whether
-    the copies are equal. ``json``: the channel was to be a JSON document."""
+    """``onset`` is where the collapse begins, ``period`` the characters of one copy (0: it has none), ``exact`` whether
+    the copies are equal, ``single`` whether one token is all of it. ``json``: the channel was to be a JSON document."""
 
     kind: str
     text: str
@@ -31,8 +31,9 @@ class Collapse:
     single: bool = False
 
 
-_TOKENS: Final = ("!", "G", "?", "@", "&", "é", "ß", "的", "ん", "🙂", "<s>", "<pad>", "<|endoftext|>", "<unk>", " the", " of",
-                  " and", " prevent", " forever", "the", "ing", " да", " und", "!!", "\n", " I", "Q", "z", "€")  # fmt: skip
+_TOKENS: Final = ("!", "G", "?", "@", "&", "é", "ß", "的", "ん", "🙂", "<s>", "<pad>", "<|endoftext|>", "<unk>",
+                  " the", " of", " and", " prevent", " forever", "the", "ing", " да", " und", "!!", "\n", " I", "Q", "z",
+                  "€")  # fmt: skip
 
 
 def _prefix(rng: random.Random, language: str = "english") -> str:
@@ -123,7 +124,7 @@ def _row_loop(rng: random.Random) -> Collapse:
 def _near_counter(rng: random.Random) -> Collapse:
     text = sentence(rng)
     shape = rng.choice([
-        "Step {i}: wait, {t}\n", "{i}. {t}\n", "Attempt {i} failed. {t} ", "({i}) {t}\n", "{t} This is try number {i}.\n\n",
+        "Step {i}: wait, {t}\n", "{i}. {t}\n", "Attempt {i} failed. {t} ", "({i}) {t}\n", "{t} This is try {i}.\n\n",
         "**Step {i}.** {t}\n", "- Item {i}: {t}\n", "In {y}, {t} ", "Chapter {i}\n\n{t}\n\n", "[{i}] {t}\n",
     ])  # fmt: skip
     first = rng.randint(1, 90)
@@ -205,7 +206,25 @@ def _replacement(rng: random.Random) -> Collapse:
 
 
 def _mojibake(rng: random.Random) -> Collapse:
-    words = "Ich möchte wissen, ob die Straße schön für Fußgänger ist — „überall“ heißt es, sie wäre größer.".split()
+    words = [
+        "Ich",
+        "möchte",
+        "wissen,",
+        "ob",
+        "die",
+        "Straße",
+        "schön",
+        "für",
+        "Fußgänger",
+        "ist",
+        "—",
+        "„überall“",
+        "heißt",
+        "es,",
+        "sie",
+        "wäre",
+        "größer.",
+    ]
     text = " ".join(rng.choice(words) for _ in range(80)).encode().decode("cp1252", "replace").replace("\ufffd", "")
     return Collapse("mojibake", text, 0)
 

@@ -74,8 +74,7 @@ def _art(rng: random.Random) -> str:
     form = rng.randrange(6)
     if form == 0:
         width = rng.randint(20, 120)
-        box = "+" + "-" * width + "+\n" + ("|" + " " * width + "|\n") * rng.randint(3, 12) + "+" + "-" * width + "+\n"
-        return box
+        return "+" + "-" * width + "+\n" + ("|" + " " * width + "|\n") * rng.randint(3, 12) + "+" + "-" * width + "+\n"
     if form == 1:
         return "\n".join(" " * (20 - i) + "*" * (2 * i + 1) for i in range(20))
     if form == 2:

@@ -5,30 +5,37 @@ from __future__ import annotations
 import random
 from typing import Final
 
-_ADJECTIVES: Final = (
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_ADJECTIVES: Final = _words(
     "old quiet narrow bright northern careful distant early empty gentle heavy hidden honest hollow late little loose "
-    "low modern patient plain proud quick rare ripe rough round salty sharp short silver slow small soft steady strange "
-    "tall thin tired warm weak wide wild wooden young"
-).split()  # fmt: skip
-_NOUNS: Final = (
+    "low modern patient plain proud quick rare ripe rough round salty sharp short silver slow small soft steady "
+    "strange tall thin tired warm weak wide wild wooden young"
+)
+_NOUNS: Final = _words(
     "harbour engine letter teacher garden river market bridge window lantern captain kitchen valley station painter "
     "mirror violin castle engineer forest farmer island journey kettle ladder meadow notebook orchard pocket quarry "
     "railway sailor tailor umbrella village winter baker candle doctor evening factory glacier hammer compiler server "
     "schema request token buffer cache index query thread packet kernel module parser"
-).split()  # fmt: skip
-_VERBS: Final = (
+)
+_VERBS: Final = _words(
     "carries follows remembers opens answers crosses paints repairs leaves watches measures counts hides lifts moves "
     "keeps finds builds cleans reads sends returns checks stores explains ignores welcomes brings breaks forgets"
-).split()  # fmt: skip
+)
 _LINKS: Final = ("while", "because", "although", "and", "before", "after", "until", "so that", "whereas", "but")
 _OTHER: Final = {
-    "german": "Der alte Hafen liegt hinter der Brücke und wartet auf das Schiff aus dem Norden während die Straße leer ist".split(),
-    "russian": "старый город стоит у реки где рыбак каждое утро чинит сети пока дети идут через мост в школу".split(),
-    "chinese": list("我们在河边的小镇上住了很久每天早晨都能听见火车经过山谷然后慢慢消失在雾里老师说春天快到了"),
-    "japanese": list("私たちは川のそばの小さな町に長く住んでいて毎朝汽車が谷を通りすぎる音を聞きながら学校へ行きます"),
-    "arabic": "كان البحر هادئا والقوارب تعود إلى الميناء قبل غروب الشمس بينما ينتظر الناس أخبار المسافرين".split(),
-    "emoji": "🌊 🚀 the 🐙 sails 🌞 over a 🏔️ and 🎻 plays for the 🦊 near the 🍎 tree".split(),
-}  # fmt: skip
+    "german": _words(
+        "Der alte Hafen liegt hinter der Brücke und wartet auf das Schiff aus dem Norden während er schläft"
+    ),
+    "russian": _words("старый город стоит у реки где рыбак каждое утро чинит сети пока дети идут через мост в школу"),
+    "chinese": tuple("我们在河边的小镇上住了很久每天早晨都能听见火车经过山谷然后慢慢消失在雾里老师说春天快到了"),
+    "japanese": tuple("私たちは川のそばの小さな町に長く住んでいて毎朝汽車が谷を通りすぎる音を聞きながら学校へ行きます"),
+    "arabic": _words("كان البحر هادئا والقوارب تعود إلى الميناء قبل غروب الشمس بينما ينتظر الناس أخبار المسافرين"),
+    "emoji": _words("🌊 🚀 the 🐙 sails 🌞 over a 🏔️ and 🎻 plays for the 🦊 near the 🍎 tree"),
+}
 LANGUAGES: Final = ("english", *_OTHER)
 
 
