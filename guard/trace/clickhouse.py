@@ -80,7 +80,7 @@ class ClickHouseStore:
         self._read_only = read_only
         try:
             self._client = _connect(target)
-            if not read_only:
+            if not read_only and not self._client.query(_HAS_DATABASE, {"name": target.database}).result_rows[0][0]:
                 self._client.command(f"CREATE DATABASE IF NOT EXISTS {target.database}")
             self._client.database = target.database
             if target.embedded:
@@ -92,30 +92,39 @@ class ClickHouseStore:
             raise _away(error, target) from error
 
     def migrate(self) -> list[str]:
-        applied = []
         try:
-            self._client.command(
-                "CREATE TABLE IF NOT EXISTS schema_migrations (version UInt32, name String, checksum String, "
-                "applied_at DateTime DEFAULT now()) ENGINE = MergeTree ORDER BY version"
-            )
-            known = {row[0]: row[1] for row in self._client.query(_KNOWN).result_rows}
-            for version, name, text in migrations():
-                checksum = hashlib.sha256(text.encode()).hexdigest()
-                if version in known:
-                    if known[version] != checksum:
-                        log.warning("the store's %s was applied from another text", name)
-                    continue
-                for statement in statements(text):
-                    self._client.command(statement)
-                self._client.command(
-                    "INSERT INTO schema_migrations (version, name, checksum) "
-                    f"VALUES ({version}, '{name}', '{checksum}')",
-                    settings={"async_insert": 0},
-                )
-                applied.append(name)
+            return self._migrate()
         except Exception as error:
+            if _code(error) == 497 and self._has_tables():
+                log.info("the tables of %s are somebody else's to change", self.target.shown)
+                return []
             raise _away(error, self.target) from error
+
+    def _migrate(self) -> list[str]:
+        applied = []
+        self._client.command(
+            "CREATE TABLE IF NOT EXISTS schema_migrations (version UInt32, name String, checksum String, "
+            "applied_at DateTime DEFAULT now()) ENGINE = MergeTree ORDER BY version"
+        )
+        known = {row[0]: row[1] for row in self._client.query(_KNOWN).result_rows}
+        for version, name, text in migrations():
+            checksum = hashlib.sha256(text.encode()).hexdigest()
+            if version in known:
+                if known[version] != checksum:
+                    log.warning("the store's %s was applied from another text", name)
+                continue
+            for statement in statements(text):
+                self._client.command(statement)
+            self._client.command(
+                f"INSERT INTO schema_migrations (version, name, checksum) VALUES ({version}, '{name}', '{checksum}')",
+                settings={"async_insert": 0},
+            )
+            applied.append(name)
         return applied
+
+    def _has_tables(self) -> bool:
+        found = self._client.query(_TABLES, {"database": self.target.database}).result_rows
+        return set(TABLES) <= {row[0] for row in found}
 
     def insert(self, table: str, rows: Sequence[Row], token: str) -> None:
         if table not in TABLES:
@@ -201,6 +210,8 @@ class ServerReader(SqlReader):
         self._store.close()
 
 
+_HAS_DATABASE: Final = "SELECT count() FROM system.databases WHERE name = {name:String}"
+_TABLES: Final = "SELECT name FROM system.tables WHERE database = {database:String}"
 _KNOWN: Final = "SELECT version, checksum FROM schema_migrations"
 
 

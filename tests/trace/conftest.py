@@ -165,11 +165,13 @@ class Server:
         directory.joinpath("users.xml").write_text(
             "<clickhouse><profiles><default/></profiles><quotas><default/></quotas><users>"
             f"<default><password></password>{user}</default><guard><password>pass</password>{user}</guard>"
+            f"<narrow><password>pass</password>{user}"
+            "<grants><query>GRANT SELECT, INSERT ON narrow.*</query></grants></narrow>"
             "</users></clickhouse>"
         )
 
-    def dsn(self, database: str, password: str = "pass") -> str:
-        return f"http://guard:{password}@127.0.0.1:{self.port}/{database}"
+    def dsn(self, database: str, password: str = "pass", user: str = "guard") -> str:
+        return f"http://{user}:{password}@127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
         script = (

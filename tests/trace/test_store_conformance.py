@@ -211,6 +211,25 @@ def test_migrations_are_applied_once(server: Any) -> None:
     made.close()
 
 
+def test_a_user_who_may_only_insert(server: Any) -> None:
+    """Grants of SELECT and INSERT on the database, and the tables made by somebody else, are enough."""
+    dsn = server.dsn("narrow", user="narrow")
+    with pytest.raises(Unavailable, match="497"):
+        ClickHouseStore(parse_dsn(dsn))
+    other = ClickHouseStore(parse_dsn(server.dsn("narrow")))
+    for _, _, text in migrations():
+        for statement in statements(text):
+            other._client.command(statement)
+    other.close()
+    narrow = ClickHouseStore(parse_dsn(dsn))
+    assert narrow.migrate() == []
+    narrow.insert("outcomes", [line(1, f'"trace_id":"a","reported_at":{time.time()}')], "t")
+    assert narrow.present("outcomes", "s", 0, 5) == {(1, 0)}
+    narrow.close()
+    with open_store(dsn) as reader:
+        assert len(reader.outcomes("a")) == 1
+
+
 def test_every_field_of_a_record_has_its_column(store: ClickHouseStore) -> None:
     for table, record in (
         ("requests", RequestRecord),
