@@ -157,6 +157,7 @@ async def test_a_whole_answer_where_a_stream_was_asked_for(framing: str) -> None
             Opened("i", "m"),
             TextDelta(0, "content", "abc d"),
             FinishReason(0, "stop"),
+            Done(),
             Closed(True),
         ]
 
