@@ -4,8 +4,9 @@ The rules:
 
 - Whatever the table in markup.py knows, or has the shape of a special token, is a leak in plain text: once a marker,
   at its first place.
-- Text about markup is no leak: in a fence, in a code span, between quotation marks, or when the prompt names the
-  marker. Where the prompt is about special tokens in general, it is recorded as info.
+- Text about markup is no leak: in a fence, in a code span, between quotation marks, called a token or a tag ("the
+  <pad> token"), or when the prompt names the marker. Where the prompt is about special tokens in general, it is
+  recorded as info.
 - A closing reasoning tag that nothing opened shows the caller somebody's thoughts: error. A block that opens the answer
   and is closed again is what an engine without a reasoning parser sends: warn, or error where the engine's stream
   should have parsed it. A block that is never closed, or a second opening tag, is an error.
@@ -32,6 +33,9 @@ _TOPIC: Final = re.compile(
     r"|end[ -]of[ -](?:text|sequence|turn)",
     re.IGNORECASE,
 )
+_WORDS: Final = (" token", " tag", " marker", " symbol", " delimiter")
+"""What follows a marker that is being spoken of."""
+_LONGEST_WORD: Final = max(map(len, _WORDS))
 _MOST_FINDINGS: Final = 16
 _HEAD_CHARS: Final = 400
 _SPAN_CHARS: Final = 400
@@ -185,16 +189,16 @@ class Leak:
             rest = buffer[start : start + 64]
             return -1 if not final and start + len(rest) == len(buffer) and may_become(rest) else 0
         marker, end = found
-        self._at = base + end
         before = buffer[start - 1] if start else self._last[-1:]
-        closing = PAIRS.get(before)
-        if closing is not None:
-            if end == len(buffer) and not final:
-                return -1
-            if buffer[end : end + 1] == closing:
-                self._plain(marker.text, out)
-                return end
-            self._at = min(base + end + 1, self._n)
+        after = buffer[end : end + _LONGEST_WORD]
+        closing = PAIRS.get(before, "")
+        undecided = _undecided(after, closing)
+        if undecided == len(after) + 1 and not final:
+            return -1
+        if (closing and after.startswith(closing)) or after.startswith(_WORDS):
+            self._plain(marker.text, out)
+            return end
+        self._at = min(base + end + undecided, self._n)
         self._seen(marker, base + start, out)
         self._quoting.text(marker.text)
         return end
@@ -334,6 +338,18 @@ class Leak:
         if self._topic is None:
             self._topic = _TOPIC.search(self._prompt) is not None
         return self._topic
+
+
+def _undecided(after: str, closing: str) -> int:
+    """How many characters behind a marker must be seen to know that it is not being spoken of; one more than there are,
+    if more must come."""
+    for count in range(1, len(after) + 1):
+        begun = after[:count]
+        if begun == closing or not any(word.startswith(begun) for word in _WORDS):
+            return count
+        if begun in _WORDS:
+            return count
+    return len(after) + 1
 
 
 def head_call(compact: str, names: frozenset[str]) -> str | None:

@@ -359,7 +359,8 @@ def _at_end_of(key: str, value: str, channel: str, onset: int) -> Iterator[Findi
     if not value.endswith((">", "]")) or len(value) > _LONGEST_TAIL or "\n" in value:
         return
     found = find(value)
-    if found is not None and found[2] == len(value) and found[1] and found[0].weight == "strong":
+    ends = found is not None and found[2] == len(value) and found[1]
+    if found and ends and found[0].weight == "strong" and found[0].kind != "reasoning":
         message = f"the value of {key} ends with {found[0].text!r}"
         yield Finding(
             "leak.tool_markup", "warn", message, channel, onset, onset + 1, evidence={"marker": found[0].text}

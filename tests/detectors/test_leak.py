@@ -68,6 +68,7 @@ CLEAN = [
     "~~~\n<s>\n~~~\n",
     'the tag "<think>" opens it and (</think>) closes it',
     "HTML <s>old price</s> new price",
+    "Short rows are filled with the <pad> token, and <unk> tokens stand for the rest.",
     "[x](y) [T] [INSTALL] [TOOLS] <thin> <s_ub> <toolbox>",
     "<function>f</function> in plain XML",
     "C++: vector<string> <|> and F# x <| f",
@@ -189,9 +190,22 @@ def test_a_span_may_not_hold_text_for_ever() -> None:
 
 PIECES = st.sampled_from(
     [
-        *("<|im_end|>", "<s>", "</s>", "<think>", "</think>", "<tool_call>", "[INST]", "<|x", "|>", "<", "[", "]<]mini"),
+        *(
+            "<|im_end|>",
+            "<s>",
+            "</s>",
+            "<think>",
+            "</think>",
+            "<tool_call>",
+            "[INST]",
+            "<|x",
+            "|>",
+            "<",
+            "[",
+            "]<]mini",
+        ),
         *("`", "``", "```", "\n", "\n\n", " ", "- ", "1. ", "> ", '"', "'", "word ", "é", "~~~", "</invoke>", "[EOS]"),
-        *("<｜tool", "▁sep｜>", '{"name": "f", ', '"arguments": {}}', "◁think▷", "(", ")", "**"),
+        *(" token", " ta", "g", "<｜tool", "▁sep｜>", '{"name": "f", ', '"arguments": {}}', "◁think▷", "(", ")", "**"),
     ]
 )
 
