@@ -365,3 +365,8 @@ def _at_end_of(key: str, value: str, channel: str, onset: int) -> Iterator[Findi
         yield Finding(
             "leak.tool_markup", "warn", message, channel, onset, onset + 1, evidence={"marker": found[0].text}
         )
+
+
+def json_kind(value: Any) -> str:
+    names = {dict: "an object", list: "an array", bool: "a boolean", int: "a number", float: "a number"}
+    return names.get(type(value), type(value).__name__)

@@ -8,7 +8,8 @@ The rules:
   name in every chunk, a marker behind the name, an object instead of its text. These are put right when repairs are
   allowed, and always recorded: a warn finding and a Repair. Forbidden repairs are errors.
 - What would have to be invented is never repaired: it is an error, and nothing that looks finished has left.
-- A call read out of text (formats/) owes no id and no index.
+- A call read out of text (formats/) owes no id and no index. One that stood in the reasoning may be a draft: it is made
+  only if the answer ends without any other call and without text.
 
 Pure: the ids that are minted come from ``mint``.
 """
@@ -27,10 +28,10 @@ from guard.constraint.callids import CallIds
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.formats.contract import TextCall
 from guard.constraint.formats.values import encoded_arguments
-from guard.constraint.toolargs import Arguments, Outcome, TextArguments
+from guard.constraint.toolargs import Arguments, Outcome, TextArguments, json_kind
 from guard.constraint.toolname import read_name
 from guard.constraint.toolschema import compiled_schema, constraint_of, takes_nothing
-from guard.events import Repair, ToolDelta, ToolRelease, tool_channel
+from guard.events import REASONING, Repair, ToolDelta, ToolRelease, tool_channel
 from guard.request import Tool, ToolChoice
 
 Piece = ToolRelease | Finding | Repair
@@ -94,6 +95,7 @@ class ToolCallGuard:
         self._by_key: dict[tuple[str, int | None], _Call] = {}
         self._counts: dict[str, int] = {}
         self._said: set[tuple[int, str]] = set()
+        self._drafts: list[TextCall] = []
         self._last: tuple[_Call, int | None, type] | None = None
         self._choice_failed = False
         self._finished = False
@@ -101,7 +103,7 @@ class ToolCallGuard:
     @property
     def calls(self) -> int:
         """How many calls have begun."""
-        return len(self._calls)
+        return len(self._calls) or sum(draft.name is not None for draft in self._drafts)
 
     def verdict(self) -> str:
         """Of the tool choice: ok, failed, or none (nothing was asked, and no call was made)."""
@@ -111,6 +113,12 @@ class ToolCallGuard:
         return "ok" if self._calls or kept_silent else "none"
 
     def feed(self, delta: ToolDelta) -> list[Piece]:
+        if isinstance(delta, TextCall) and delta.source == REASONING:
+            self._drafts.append(delta)
+            return []
+        return self._feed(delta)
+
+    def _feed(self, delta: ToolDelta) -> list[Piece]:
         out: list[Piece] = []
         last = self._last
         plain = not (delta.name or delta.id) and delta.raw_arguments is None
@@ -133,9 +141,16 @@ class ToolCallGuard:
             self._take_arguments(call, text, out)
         return out
 
-    def finish(self, truncated: bool = False) -> list[Piece]:
-        """The answer has ended; ``truncated``: by its token limit."""
+    def finish(self, truncated: bool = False, *, answered: bool = False) -> list[Piece]:
+        """The answer has ended; ``truncated``: by its token limit; ``answered``: with text of its content."""
         out: list[Piece] = []
+        drafts, self._drafts = self._drafts, []
+        if drafts and (self._calls or answered):
+            message = f"a call of {(drafts[0].name or '')[:80]} in the reasoning was taken for a draft, and not made"
+            out.append(Finding("tool.draft_in_reasoning", "warn", message, REASONING))
+        else:
+            for draft in drafts:
+                out += self._feed(draft)
         self._finished = True
         for call in self._calls:
             last = call is self._calls[-1]
@@ -310,7 +325,7 @@ class ToolCallGuard:
             return
         piece, outcomes = call.arguments.feed(text)
         if piece:
-            self._release(call, piece, out)
+            out.append(ToolRelease(call.choice, call.index, piece))
         self._outcomes(call, outcomes, out)
 
     def _end(self, call: _Call, truncated: bool, out: list[Piece]) -> None:
@@ -338,10 +353,7 @@ class ToolCallGuard:
         if self._hold:
             out.append(ToolRelease(call.choice, call.index, piece, call.id, call.name))
         elif piece:
-            self._release(call, piece, out)
-
-    def _release(self, call: _Call, text: str, out: list[Piece]) -> None:
-        out.append(ToolRelease(call.choice, call.index, text))
+            out.append(ToolRelease(call.choice, call.index, piece))
 
     def _outcomes(self, call: _Call, outcomes: Sequence[Outcome], out: list[Piece]) -> None:
         for outcome in outcomes:
@@ -353,7 +365,7 @@ class ToolCallGuard:
                 self._repair(call, *outcome, out)
 
     def _encoded(self, value: Any, call: _Call, out: list[Piece]) -> str:
-        message = f"the arguments of call {call.index} came as {_kind(value)}, not as text"
+        message = f"the arguments of call {call.index} came as {json_kind(value)}, not as text"
         self._repair(call, "tool.arguments_object", message, out)
         try:
             return json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -388,8 +400,3 @@ class ToolCallGuard:
 
 
 _OF_THE_CHOICE: Final = frozenset({"tool.forbidden", "tool.parallel", "tool.not_allowed", "tool.unknown_name"})
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "an array", bool: "a boolean", int: "a number", float: "a number"}
-    return names.get(type(value), type(value).__name__)

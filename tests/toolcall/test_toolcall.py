@@ -316,6 +316,26 @@ def test_a_call_read_out_of_text_owes_no_id() -> None:
     assert ran.findings == []
 
 
+def test_a_call_in_the_reasoning_is_a_draft_unless_it_is_all_there_is() -> None:
+    draft = TextCall(0, 0, None, "get_time", "{}", source="reasoning")
+    assert Ran([draft]).got == [("minted0", "get_time", "{}")]
+    ran = Ran([draft, d(0, "a", "get_weather", OSLO)])
+    assert (ran.got, ran.warnings) == ([("a", "get_weather", OSLO)], ["tool.draft_in_reasoning"])
+    guard = ToolCallGuard(TOOLS, ToolChoice(), mint=str)
+    assert guard.feed(draft) == []
+    assert [p.code for p in guard.finish(answered=True) if isinstance(p, Finding)] == ["tool.draft_in_reasoning"]
+
+
+def test_custom_input_is_held_to_its_grammar() -> None:
+    form = {"type": "grammar", "grammar": {"syntax": "regex", "definition": "[a-z]+ [0-9]+"}}
+    tools = parse_tools({"tools": [{"type": "custom", "custom": {"name": "cmd", "format": form}}]})
+    assert Ran([d(0, "a", "cmd", "go "), d(0, arguments="12")], tools=tools).got == [("a", "cmd", "go 12")]
+    ran = Ran([d(0, "a", "cmd", "go "), d(0, arguments="north")], tools=tools)
+    assert ran.errors[-1] == "tool.invalid_arguments"
+    assert ran.got == [("a", "cmd", "go ")]
+    assert Ran([d(0, "a", "cmd", "go ")], tools=tools).errors
+
+
 def test_a_flood_of_calls_ends() -> None:
     ran = Ran([d(i, f"c{i}", "get_time", "{}") for i in range(400)])
     assert ran.errors == ["tool.too_many_calls"]
