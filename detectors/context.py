@@ -44,7 +44,7 @@ _HTML: Final = frozenset(
     )
 )
 _RULE: Final = frozenset("-=_*#~+.^`─━═│┃║┄┅┈┉╌╍—–·•…▬▔▁‾―")
-_BLOCK: Final = frozenset("█▓▒░▄▀■□▪▫●○◆◇▏▎▍▌▋▊▉▇▆▅▃▂★☆⣿⠀")
+_BLOCK: Final = frozenset("█▓▒░▄▀■□▪▫●○◆◇▏▎▍▌▋▊▉▇▆▅▃▂★☆⣿⠀⬛⬜🟥🟧🟨🟩🟦🟪⭐")
 _COMMENT: Final = re.compile(r"[\s#/*;%!<>|+:.'\"`~=_-]*")
 _CODE: Final = frozenset('{}[]<>=|\\;$#@_`"/%&+~^')
 _CODEISH: Final = re.compile(
@@ -251,7 +251,7 @@ def _wordless(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
     if any(char > "\u2e80" or "\u2600" <= char <= "\u27bf" for char in unit) and not any(
         char in _BLOCK for char in unit
     ):
-        return policy.token_copies * len(unit), "period", ""
+        return policy.emoji_copies * len(unit), "period", ""
     return policy.ornament_chars, "period", "ornament"
 
 
@@ -283,10 +283,11 @@ def _structured(unit: str, line: str, distinct: int, policy: Policy) -> tuple[in
     period = len(unit)
     kind = "rows" if "\n" in unit else "period"
     if unit.count("|") >= 2 or ("{" in unit and ":" in unit):
-        copies = policy.row_copies if distinct < 6 else policy.code_copies
+        copies = policy.row_copies if distinct < 6 else policy.rich_code_copies
         return max(copies * period, policy.ornament_chars), kind, "row"
     if distinct >= 3 and period >= 24:
-        return policy.code_copies * period, kind, "code"
+        copies = policy.code_copies if distinct < 6 or period < 48 else policy.rich_code_copies
+        return copies * period, kind, "code"
     quoted = unit.count('"') == 2 or unit.count("'") == 2
     if quoted and distinct and "\\" not in unit and period < 80:
         return max(policy.quoted_copies * period, 120), kind, "strings"

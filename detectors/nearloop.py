@@ -12,7 +12,7 @@ from typing import Final
 
 from detectors.periods import Run, Seeker, Window
 
-STEP: Final = 32  # characters of the text itself
+STEP: Final = 28  # characters of the text itself
 _LONGEST: Final = 1_200  # normalised characters
 _BYTES: Final = bytes.maketrans(b"123456789\n\t\r", b"000000000   ")
 _OTHERS: Final = {ord(digit): "0" for digit in "123456789"} | {ord(blank): " " for blank in "\n\t\r\u00a0\u3000"}
@@ -69,7 +69,7 @@ class Normalised:
     def raw(self, offset: int, source: Window) -> int:
         """Where the normalised ``offset`` lies in the text that ``source`` still holds the end of."""
         norm, start = next((mark for mark in reversed(self._marks) if mark[0] <= offset), self._marks[0])
-        block = source.slice(start, start + STEP) if start >= source.base else ""
+        block = source.slice(start, start + 2 * STEP) if start >= source.base else ""
         need = offset - norm
         for size in range(1, len(block) + 1):
             if len(normalise(block[:size])) > need:

@@ -20,11 +20,13 @@ class Policy:
     special_copies: int = 8
     whole_copies: int = 8  # the whole answer is one token again and again, and has ended
     phrase_copies: int = 5
-    phrase_weight: int = 72  # and at least so many ASCII characters, or half or a quarter as many of other scripts
-    word_copies: int = 9
+    phrase_weight: int = 60  # and at least so many ASCII characters, or half or a quarter as many of other scripts
+    word_copies: int = 7
+    emoji_copies: int = 9
     # repetition that a context explains
     quoted_copies: int = 20  # the same string as a list's element
     code_copies: int = 12  # a unit with three or more different words of code, markup or a table
+    rich_code_copies: int = 8  # the same with six words or more
     short_code_copies: int = 24  # the same with two words
     literal_copies: int = 64  # NULL, NULL, NULL
     row_copies: int = 40

@@ -2,8 +2,8 @@
 
 The rules:
 
-- What is found depends on the text alone. It is looked at in steps of sixteen or thirty-two characters, and when a bar
-  would be reached within a step, character by character; so any split gives the same findings and the same ``doubt``.
+- What is found depends on the text alone. It is looked at in steps of fourteen or twenty-eight characters, and when a
+  bar would be reached within a step, character by character; so any split gives the same findings and ``doubt``.
 - A run of copies is judged once, by what repeats and by what stands before it (detectors/context.py). Its repeats are
   held from the second copy on where nothing explains them, and shortly before the bar where something does.
 - Token ids, when they are known, are looked at as well: they show a token that has no text.
@@ -24,7 +24,7 @@ from detectors.periods import LONGEST, Run, Seeker, Window, agree, primitive
 from detectors.policy import DEFAULT, Policy
 from detectors.stutter import Stutter
 
-STEP: Final = 16
+STEP: Final = 14
 _NEVER: Final = 1 << 62
 _NEAR_LEAST: Final = 48  # normalised characters; before that numbers do not show whether they count or are data
 _MESSAGES: Final = {
@@ -40,7 +40,7 @@ _MESSAGES: Final = {
 
 def _may_begin(block: str) -> bool:
     """Whether a block ends in what may become a row of one or two characters."""
-    return block[-1] == block[-3] == block[-5] and block[-2] == block[-4]
+    return block[-1] == block[-2] or (block[-1] == block[-3] == block[-5] and block[-2] == block[-4])
 
 
 class Repetition:
@@ -61,6 +61,7 @@ class Repetition:
         "_near_held",
         "_parts",
         "_policy",
+        "_row",
         "_seen",
         "_short",
         "_size",
@@ -81,7 +82,7 @@ class Repetition:
         self._asked = Asked(prompt_text)
         self._window = Window()
         self._short = Seeker(12, 1, 112, STEP)
-        self._long = Seeker(32, 97, LONGEST, 64)
+        self._long = Seeker(32, 97, LONGEST, 56)
         self._near = Normalised()
         self._near_due = ""
         self._near_held = False
@@ -89,6 +90,7 @@ class Repetition:
         self._parts: list[str] = []
         self._size = 0  # characters in parts
         self._stride = STEP
+        self._row = ""  # the character in a row of which the last step ended
         self._calm = True  # nothing repeats, so two steps may be taken in one
         self._seen = 0  # characters in all
         self._held = False
@@ -158,20 +160,30 @@ class Repetition:
     # --- text --------------------------------------------------------------------------------------------------------
 
     def _steps(self, last: bool = False) -> Sequence[Finding]:
-        """Two steps in one where nothing is going on: no run, and no beginning of a run of one or two characters."""
+        """Two steps in one where nothing is going on: no run, and no beginning of a run of one or two characters.
+
+        Where the step before ended in a few equal characters, this one is looked at as soon as they would be a row that
+        is long enough to condemn.
+        """
         text = "".join(self._parts)
         size = len(text)
         at = 0
         while size - at >= self._stride:
-            block = text[at : at + self._stride]
-            if self._stride == STEP and self._calm and not _may_begin(block):
+            stride = self._stride
+            block = text[at : at + stride]
+            if stride < STEP and (not block.startswith(self._row) or block.strip(block[0])):
+                self._stride = STEP
+                continue
+            if stride == STEP and self._calm and not _may_begin(block):
                 self._stride = 2 * STEP
                 continue
-            at += len(block)
-            self._stride = STEP
+            at += stride
             found = self._step(block)
             if found:
                 return found
+            self._row = block[-1] if block[-1] == block[-2:-1] else ""
+            row = len(block) - len(block.rstrip(self._row)) if self._row else 0
+            self._stride = self._policy.token_copies - row if 2 <= row < self._policy.token_copies else STEP
         rest = text[at:]
         if last and rest:
             return self._step(rest)
@@ -288,7 +300,7 @@ class Repetition:
         before = window.slice(run.start - 400, run.start)
         first = run.start < 400 and not before.strip()
         judgement = judge(unit, before, first=first, asked=self._asked, policy=self._policy)
-        run.bar = run.start + judgement.bar
+        run.bar = max(run.start + judgement.bar, window.end)
         run.hold = run.start + judgement.hold
         run.kind = judgement.kind
         run.why = judgement.why

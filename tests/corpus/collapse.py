@@ -32,8 +32,8 @@ class Collapse:
 
 
 _TOKENS: Final = ("!", "G", "?", "@", "&", "é", "ß", "的", "ん", "🙂", "<s>", "<pad>", "<|endoftext|>", "<unk>",
-                  " the", " of", " and", " prevent", " forever", "the", "ing", " да", " und", "!!", "\n", " I", "Q", "z",
-                  "€")  # fmt: skip
+                  " the", " of", " and", " prevent", " forever", "the", "ing", " да", " und", "!!", "\n", " I", "Q",
+                  "z", "€")  # fmt: skip
 
 
 def _prefix(rng: random.Random, language: str = "english") -> str:
