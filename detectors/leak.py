@@ -21,8 +21,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from detectors.finding import Finding, Severity
-from detectors.markup import CODES, Marker, find, match, may_become
+from detectors.markup import CODES, Kind, Marker, find, match, may_become
 from detectors.quoting import PAIRS, Quoting
+from detectors.unmarked import is_header, length_with_spaces, lost_markup
 
 _LOOK: Final = re.compile(r"\n|`+|~+|[<\[\]◁]")
 _eventful: Final = re.compile(r"[<\[\]◁`~]").search
@@ -73,7 +74,7 @@ class Leak:
         self._open: list[tuple[Marker, int]] = []
         self._unsure: tuple[str, Marker, int] | None = None
         self._in_span: list[tuple[Marker, int]] = []
-        self._head: str | None = "" if tool_names and channel == "content" else None
+        self._head: str | None = "" if channel == "content" else None
 
     def feed(
         self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
@@ -297,14 +298,14 @@ class Leak:
     def _look_at_head(self, text: str, out: list[Finding], final: bool) -> None:
         """The answer begins like a call of an offered tool written as bare JSON, or names a Harmony recipient."""
         head = self._head = (self._head or "") + text
-        shape = head_call("".join(head.split()), self._names)
-        if shape is None and not final and len(head) <= _HEAD_CHARS:
+        found = lost_markup("".join(head.split()), self._names)
+        if found is None and not final and len(head) <= _HEAD_CHARS:
             return
         self._head = None
-        if shape:
-            self._tool_seen = True
-            self._at = _length_with_spaces(head, len(shape))
-            self._report(Marker(shape, "tool", "bare"), len(head) - len(head.lstrip()), out)
+        if found:
+            kind: Kind = "role" if is_header(found) else "tool"
+            self._at = length_with_spaces(head, len(found)) + (kind == "role")
+            self._report(Marker(found, kind, "bare"), len(head) - len(head.lstrip()), out)
 
     # --- reporting ---------------------------------------------------------------------------------------------------
 
@@ -350,43 +351,6 @@ def _undecided(after: str, closing: str) -> int:
         if begun in _WORDS:
             return count
     return len(after) + 1
-
-
-def head_call(compact: str, names: frozenset[str]) -> str | None:
-    """How text, its white space taken out, begins if it begins like a call of one of ``names``, as bare JSON or as what
-    is left of a Harmony header. Empty if it does not; None if more text is needed."""
-    if compact and compact[0] not in "{[ca":
-        return ""
-    undecided = False
-    for name in names:
-        for shape in _HEADS:
-            whole = shape.replace("NAME", name)
-            if compact.startswith(whole):
-                return whole
-            undecided = undecided or whole.startswith(compact)
-    return None if undecided else ""
-
-
-_HEADS: Final = (
-    *(
-        f'{bracket}{{{kind}"name":"NAME","{key}":'
-        for bracket in ("", "[")
-        for kind in ("", '"type":"function",')
-        for key in ("arguments", "parameters")
-    ),
-    '{"type":"function","function":{"name":"NAME"',
-    "commentaryto=functions.NAME",
-    "assistantcommentaryto=functions.NAME",
-)
-
-
-def _length_with_spaces(text: str, count: int) -> int:
-    """How long the beginning of ``text`` is that holds ``count`` characters other than white space."""
-    for at, char in enumerate(text, 1):
-        count -= not char.isspace()
-        if count == 0:
-            return at
-    return len(text)
 
 
 def leaks_in(text: str, channel: str, where: str) -> list[Finding]:

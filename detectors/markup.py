@@ -7,7 +7,8 @@ The leak detector looks for them in what should be plain text; the tool-call par
   count at the very start or end of a channel, or beside another marker, or as a closing tag without an opening one.
   ``inner`` ones are plain XML: they count beside another marker or once a tool marker was seen in the channel.
 - No marker is the beginning of another one, so that the first match is the only one, however the text is split.
-- Tokens of the two general shapes, ``<|name|>`` and ``<｜name｜>``, count even when the table does not name them.
+- Tokens of general shapes (``<|name|>``, ``<｜name｜>``, numbered spare tokens, ``<0x0A>``) count even when the table
+  does not name them.
 
 Sources: the chat templates and tokenizer configurations that the model vendors publish, and xgrammar's builtin
 structural tags.
@@ -153,16 +154,18 @@ _LITERAL: Final = "|".join(re.escape(marker.text) for marker in MARKERS)
 _GENERAL: Final = (
     r"<\|[A-Za-z_/][\w.▁:/-]{0,47}\|>"  # <|name|>
     r"|<｜[^｜<>\n]{1,48}｜>"  # <｜name｜>
-    r"|<(?:unused|extra_id_|reserved_)\d{1,6}>"
+    r"|<(?:unused|extra_id_|reserved_|SPECIAL_)\d{1,6}>"
+    r"|\[UNUSED_TOKEN_\d{1,6}\]"
+    r"|<0x[0-9A-F]{2}>"  # a byte that should have been joined to a character
 )
 _FULL: Final = re.compile(f"({_LITERAL})|{_GENERAL}")
 _PARTIAL: Final = re.compile(
     r"<(?:\|(?:[A-Za-z_/][\w.▁:/-]{0,47}\|?)?|｜[^｜<>\n]{0,48}｜?"
-    r"|(?:unused|extra_id_|reserved_)\d{0,6})?\Z"
+    r"|(?:unused|extra_id_|reserved_|SPECIAL_)\d{0,6}|0x[0-9A-F]{0,2})?\Z"
+    r"|\[UNUSED_TOKEN_\d{0,6}\Z"
 )
-_PREFIXES: Final = frozenset(
-    text[:n] for text in [*BY_TEXT, "<unused", "<extra_id_", "<reserved_"] for n in range(1, len(text))
-)
+_STEMS: Final = ("<unused", "<extra_id_", "<reserved_", "<SPECIAL_", "[UNUSED_TOKEN_", "<0x")
+_PREFIXES: Final = frozenset(text[:n] for text in [*BY_TEXT, *_STEMS] for n in range(1, len(text)))
 
 
 def match(text: str, at: int = 0) -> tuple[Marker, int] | None:

@@ -9,7 +9,7 @@ The rules:
   allowed, and always recorded: a warn finding and a Repair. Forbidden repairs are errors.
 - What would have to be invented is never repaired: it is an error, and nothing that looks finished has left.
 - A call read out of text (formats/) owes no id and no index. One that stood in the reasoning may be a draft: it is made
-  only if the answer ends without any other call and without text.
+  only if the answer ends without any other call and without text. One that is said in both ways is made once.
 
 Pure: the ids that are minted come from ``mint``.
 """
@@ -18,16 +18,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from detectors.finding import Finding
 from detectors.leak import leaks_in
 from detectors.markup import CODES
+from guard.constraint.callframe import Call, begins_another
 from guard.constraint.callids import CallIds
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.formats.contract import TextCall
 from guard.constraint.formats.values import encoded_arguments
+from guard.constraint.latecalls import grouped, in_reasoning, meaning, said
 from guard.constraint.toolargs import Arguments, Outcome, TextArguments, json_kind
 from guard.constraint.toolname import read_name
 from guard.constraint.toolschema import compiled_schema, constraint_of, takes_nothing
@@ -37,30 +38,6 @@ from guard.request import Tool, ToolChoice
 Piece = ToolRelease | Finding | Repair
 
 MAX_CALLS: Final = 256
-
-
-@dataclass(slots=True)
-class _Call:
-    index: int
-    choice: int
-    source: str
-    engine_id: str = ""
-    id: str = ""
-    name: str = ""
-    early: list[str] = field(default_factory=list)
-    arguments: Arguments | TextArguments | None = None
-    native: str | None = None
-    open: bool = False
-    dead: bool = False
-
-    @property
-    def begun(self) -> bool:
-        """Whether any of its arguments have come."""
-        return any(part.strip() for part in self.early) or (self.arguments is not None and not self.arguments.empty)
-
-    @property
-    def whole(self) -> bool:
-        return self.arguments is not None and self.arguments.whole
 
 
 class ToolCallGuard:
@@ -91,19 +68,19 @@ class ToolCallGuard:
         self._enforce = enforce
         self._hold = hold
         self._compiled = compiled or {}
-        self._calls: list[_Call] = []
-        self._by_key: dict[tuple[str, int | None], _Call] = {}
+        self._calls: list[Call] = []
+        self._by_key: dict[tuple[str, int | None], Call] = {}
         self._counts: dict[str, int] = {}
         self._said: set[tuple[int, str]] = set()
-        self._drafts: list[TextCall] = []
-        self._last: tuple[_Call, int | None, type] | None = None
+        self._late: list[ToolDelta] = []
+        self._last: tuple[Call, int | None, type] | None = None
         self._choice_failed = False
         self._finished = False
 
     @property
     def calls(self) -> int:
         """How many calls have begun."""
-        return len(self._calls) or sum(draft.name is not None for draft in self._drafts)
+        return len(self._calls) or len(grouped(self._late))
 
     def verdict(self) -> str:
         """Of the tool choice: ok, failed, or none (nothing was asked, and no call was made)."""
@@ -113,8 +90,9 @@ class ToolCallGuard:
         return "ok" if self._calls or kept_silent else "none"
 
     def feed(self, delta: ToolDelta) -> list[Piece]:
-        if isinstance(delta, TextCall) and delta.source == REASONING:
-            self._drafts.append(delta)
+        other = bool(self._calls) and isinstance(delta, TextCall) == (self._calls[0].source == "engine")
+        if other or in_reasoning(delta):
+            self._late.append(delta)
             return []
         return self._feed(delta)
 
@@ -144,13 +122,7 @@ class ToolCallGuard:
     def finish(self, truncated: bool = False, *, answered: bool = False) -> list[Piece]:
         """The answer has ended; ``truncated``: by its token limit; ``answered``: with text of its content."""
         out: list[Piece] = []
-        drafts, self._drafts = self._drafts, []
-        if drafts and (self._calls or answered):
-            message = f"a call of {(drafts[0].name or '')[:80]} in the reasoning was taken for a draft, and not made"
-            out.append(Finding("tool.draft_in_reasoning", "warn", message, REASONING))
-        else:
-            for draft in drafts:
-                out += self._feed(draft)
+        self._take_late(answered, out)
         self._finished = True
         for call in self._calls:
             last = call is self._calls[-1]
@@ -168,20 +140,36 @@ class ToolCallGuard:
             out.append(Finding("tool.missing_call", "error", f"{wanted} was required, and none was made", "stream"))
         return out
 
+    def _take_late(self, answered: bool, out: list[Piece]) -> None:
+        late, self._late = self._late, []
+        made = [(call.name, meaning(call.arguments.text)) for call in self._calls if call.arguments is not None]
+        for pieces in grouped(late):
+            name, arguments = said(pieces)
+            if in_reasoning(pieces[0]) and (self._calls or answered):
+                message = f"a call of {name[:80]} in the reasoning was taken for a draft, and not made"
+                out.append(Finding("tool.draft_in_reasoning", "warn", message, REASONING))
+            elif (name, arguments) in made:
+                message = f"the call of {name[:80]} came twice, as the engine framed it and as markup in the text"
+                out.append(Finding("tool.repeated_in_text", "warn", message, "stream"))
+                out.append(Repair(pieces[0].choice, "tool.repeated_in_text", message))
+            else:
+                for piece in pieces:
+                    out += self._feed(piece)
+
     # --- which call a delta belongs to -------------------------------------------------------------------------------
 
-    def _locate(self, delta: ToolDelta, out: list[Piece]) -> _Call | None:
+    def _locate(self, delta: ToolDelta, out: list[Piece]) -> Call | None:
         source = delta.source if isinstance(delta, TextCall) else "engine"
         key = (source, delta.index)
         call = self._by_key.get(key)
         if call is None and delta.index is None and self._calls and self._calls[-1].source == source:
             call = self._calls[-1]
-        if call is not None and not (source == "engine" and self._begins_another(call, delta)):
+        if call is not None and not (source == "engine" and begins_another(call, delta, self._tools)):
             return call
         if len(self._calls) >= MAX_CALLS:
             self._note(-1, "tool.too_many_calls", f"more than {MAX_CALLS} calls in one answer", out)
             return None
-        new = _Call(len(self._calls), delta.choice, source)
+        new = Call(len(self._calls), delta.choice, source)
         expected = self._counts.get(source, 0)
         self._counts[source] = expected + 1
         if source == "engine" and delta.index != expected:
@@ -192,25 +180,7 @@ class ToolCallGuard:
         self._begin(new, out)
         return new
 
-    def _begins_another(self, call: _Call, delta: ToolDelta) -> bool:
-        """Whether a delta that carries the index of ``call`` is the first of a call of its own."""
-        other_id = bool(delta.id and call.engine_id and delta.id != call.engine_id)
-        starts = delta.raw_arguments is not None or delta.arguments.lstrip()[:1] == "{"
-        if not delta.name:
-            return other_id and call.whole and starts
-        if call.whole:
-            return other_id or starts or delta.name != call.name
-        if call.begun:
-            return (other_id and starts) or (delta.name != call.name and call.name in self._tools)
-        if delta.name == call.name:
-            return other_id
-        # the name comes in pieces, or the call before took no arguments
-        joined = call.name + delta.name
-        if any(name.startswith(joined) for name in self._tools):
-            return False
-        return call.name in self._tools and (other_id or delta.name in self._tools)
-
-    def _begin(self, call: _Call, out: list[Piece]) -> None:
+    def _begin(self, call: Call, out: list[Piece]) -> None:
         if call.index:
             before = self._calls[call.index - 1]
             self._open(before, out)
@@ -223,7 +193,7 @@ class ToolCallGuard:
 
     # --- the name ----------------------------------------------------------------------------------------------------
 
-    def _take_name(self, call: _Call, name: str, out: list[Piece]) -> None:
+    def _take_name(self, call: Call, name: str, out: list[Piece]) -> None:
         if name == call.name:
             in_pieces = not call.open and name not in self._tools and name + name in self._tools
             if not in_pieces:
@@ -235,14 +205,14 @@ class ToolCallGuard:
             return
         call.name += name
 
-    def _repeated(self, call: _Call, out: list[Piece]) -> None:
+    def _repeated(self, call: Call, out: list[Piece]) -> None:
         if (call.index, "tool.name_repeated") in self._said:
             return
         message = f"the name of call {call.index} ({call.name}) came more than once"
         out.append(Finding("stream.name_repeated", "warn", message, "stream"))
         self._repair(call, "tool.name_repeated", message, out)
 
-    def _open(self, call: _Call, out: list[Piece]) -> None:
+    def _open(self, call: Call, out: list[Piece]) -> None:
         """The name is whole: the call may leave, if it is one of an offered tool."""
         if call.open or call.dead:
             return
@@ -262,7 +232,7 @@ class ToolCallGuard:
         if not self._hold:
             out.append(ToolRelease(call.choice, call.index, "", call.id, call.name))
 
-    def _arguments(self, call: _Call, tool: Tool | None, keep_all: bool) -> Arguments | TextArguments:
+    def _arguments(self, call: Call, tool: Tool | None, keep_all: bool) -> Arguments | TextArguments:
         """``tool`` is None only where nothing is enforced."""
         channel = tool_channel(call.index)
         constraint = constraint_of(tool) if tool is not None else None
@@ -272,7 +242,7 @@ class ToolCallGuard:
         optional = takes_nothing(tool.parameters)
         return Arguments(call.name, compiled, channel, optional=optional, keep_all=keep_all)
 
-    def _known_name(self, call: _Call, out: list[Piece]) -> str | None:
+    def _known_name(self, call: Call, out: list[Piece]) -> str | None:
         name = call.name
         channel = tool_channel(call.index)
         reading = read_name(name, self._tools)
@@ -294,7 +264,7 @@ class ToolCallGuard:
             self._repair(call, "tool.name_decorated", f"{name[:80]!r} stands for the tool {reading.tool}", out)
         return None if call.dead else reading.tool or name
 
-    def _id_for(self, call: _Call, out: list[Piece]) -> str:
+    def _id_for(self, call: Call, out: list[Piece]) -> str:
         given = call.engine_id
         if not given:
             if call.source == "engine":
@@ -307,7 +277,7 @@ class ToolCallGuard:
 
     # --- the arguments -----------------------------------------------------------------------------------------------
 
-    def _take_arguments(self, call: _Call, text: str, out: list[Piece]) -> None:
+    def _take_arguments(self, call: Call, text: str, out: list[Piece]) -> None:
         if call.dead:
             return
         if not call.open:
@@ -328,7 +298,7 @@ class ToolCallGuard:
             out.append(ToolRelease(call.choice, call.index, piece))
         self._outcomes(call, outcomes, out)
 
-    def _end(self, call: _Call, truncated: bool, out: list[Piece]) -> None:
+    def _end(self, call: Call, truncated: bool, out: list[Piece]) -> None:
         """Nothing more belongs to this call."""
         self._open(call, out)
         early, call.early = "".join(call.early), []
@@ -355,7 +325,7 @@ class ToolCallGuard:
         elif piece:
             out.append(ToolRelease(call.choice, call.index, piece))
 
-    def _outcomes(self, call: _Call, outcomes: Sequence[Outcome], out: list[Piece]) -> None:
+    def _outcomes(self, call: Call, outcomes: Sequence[Outcome], out: list[Piece]) -> None:
         for outcome in outcomes:
             if isinstance(outcome, Finding):
                 out.append(outcome)
@@ -364,7 +334,7 @@ class ToolCallGuard:
             else:
                 self._repair(call, *outcome, out)
 
-    def _encoded(self, value: Any, call: _Call, out: list[Piece]) -> str:
+    def _encoded(self, value: Any, call: Call, out: list[Piece]) -> str:
         message = f"the arguments of call {call.index} came as {json_kind(value)}, not as text"
         self._repair(call, "tool.arguments_object", message, out)
         try:
@@ -375,7 +345,7 @@ class ToolCallGuard:
 
     # --- saying so ---------------------------------------------------------------------------------------------------
 
-    def _repair(self, call: _Call, code: str, message: str, out: list[Piece]) -> None:
+    def _repair(self, call: Call, code: str, message: str, out: list[Piece]) -> None:
         if (call.index, code) in self._said:
             return
         self._said.add((call.index, code))
@@ -386,7 +356,7 @@ class ToolCallGuard:
         elif self._enforce:
             call.dead = True
 
-    def _refuse(self, call: _Call, code: str, message: str, out: list[Piece]) -> None:
+    def _refuse(self, call: Call, code: str, message: str, out: list[Piece]) -> None:
         self._choice_failed = self._choice_failed or code in _OF_THE_CHOICE
         if self._enforce:
             call.dead = True

@@ -311,9 +311,21 @@ def test_custom_tools_take_text() -> None:
 
 
 def test_a_call_read_out_of_text_owes_no_id() -> None:
-    ran = Ran([TextCall(0, 0, None, "get_time", "{}"), d(0, "a", "get_time", "{}")])
-    assert ran.got == [("minted0", "get_time", "{}"), ("a", "get_time", "{}")]
+    ran = Ran([TextCall(0, 0, None, "get_time", "{}"), TextCall(0, 1, "own", "get_time", "{}")])
+    assert ran.got == [("minted0", "get_time", "{}"), ("own", "get_time", "{}")]
     assert ran.findings == []
+
+
+def test_a_call_that_is_said_as_text_and_framed_is_made_once() -> None:
+    text = [TextCall(0, 0, None, "get_weather", '{"city": '), TextCall(0, 0, None, None, '"Oslo"}')]
+    framed = [d(0, "a", "get_weather", '{"city":"Oslo"}')]
+    for deltas in ([*text, *framed], [*framed, *text]):
+        ran = Ran(deltas)
+        assert [json.loads(arguments) for _, _, arguments in ran.got] == [{"city": "Oslo"}]
+        assert ran.repaired == ["tool.repeated_in_text"]
+    ran = Ran([*text, d(0, "a", "get_weather", '{"city":"Bergen"}')])
+    assert [json.loads(arguments) for _, _, arguments in ran.got] == [{"city": "Oslo"}, {"city": "Bergen"}]
+    assert ran.repaired == []
 
 
 def test_a_call_in_the_reasoning_is_a_draft_unless_it_is_all_there_is() -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from detectors.finding import Finding
 from detectors.quoting import Quoting
+from detectors.unmarked import JSON_CALLS, begins_call
 from guard.constraint.formats.arguments import Offer
 from guard.constraint.formats.contract import Args, Call, End, Malformed, Piece, Text, TextCall
 from guard.constraint.formats.cursor import Cursor
@@ -32,6 +33,7 @@ Out = TextDelta | TextCall | Finding | Repair
 
 _LOOK: Final = re.compile(r"\n|`+|~+|[<\[\]]")
 _eventful: Final = re.compile(r"[<\[\]`~]").search
+_BARE_CALLS: Final = (*JSON_CALLS, "[NAME(")
 _HEAD_CHARS: Final = 400
 _LEAD_CHARS: Final = 64
 
@@ -203,13 +205,12 @@ class ContentToolParser:
             return
         while True:
             compact = "".join(c.text[c.at : c.at + _HEAD_CHARS].split())
-            reader = _bare_reader(compact, self._offer.names)
-            if reader is not None or c.ended or len(c.text) - c.at > _HEAD_CHARS:
+            found = begins_call(compact, self._offer.names, _BARE_CALLS)
+            if found is not None or c.ended or len(c.text) - c.at > _HEAD_CHARS:
                 break
             yield
-        if isinstance(reader, bool) or reader is None:
-            return
-        yield from self._section(reader)
+        if found:
+            yield from self._section(bare_python if found.endswith("(") else bare_json)
 
     def _first_char(self) -> Generator[None, None, str]:
         c = self._cursor
@@ -312,28 +313,3 @@ class ContentToolParser:
                 continue
             self._ids = self._logprobs = None
             return
-
-
-def _bare_reader(compact: str, names: frozenset[str]) -> Reader | bool | None:
-    """Which reader an answer that begins like ``compact`` (its white space taken out) is for; False if none, None if
-    more of it is needed."""
-    undecided = False
-    for name in names:
-        for shape in _SHAPES:
-            whole = shape.replace("NAME", name)
-            if compact.startswith(whole):
-                return bare_python if whole.endswith("(") else bare_json
-            undecided = undecided or whole.startswith(compact)
-    return None if undecided else False
-
-
-_SHAPES: Final = (
-    *(
-        f'{bracket}{{{kind}"name":"NAME","{key}":'
-        for bracket in ("", "[")
-        for kind in ("", '"type":"function",')
-        for key in ("arguments", "parameters")
-    ),
-    *(f'{bracket}{{"type":"function","function":{{"name":"NAME"' for bracket in ("", "[")),
-    "[NAME(",
-)

@@ -1,0 +1,56 @@
+"""One call as an engine frames it, and where in its stream the next one begins.
+
+Engines repeat an index, leave it out, repeat the id or the name in each chunk, or send the name in pieces; what is
+whole already tells which of these it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from guard.constraint.toolargs import Arguments, TextArguments
+from guard.events import ToolDelta
+
+
+@dataclass(slots=True)
+class Call:
+    index: int
+    choice: int
+    source: str
+    engine_id: str = ""
+    id: str = ""
+    name: str = ""
+    early: list[str] = field(default_factory=list)
+    arguments: Arguments | TextArguments | None = None
+    native: str | None = None
+    open: bool = False
+    dead: bool = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether any of its arguments have come."""
+        return any(part.strip() for part in self.early) or (self.arguments is not None and not self.arguments.empty)
+
+    @property
+    def whole(self) -> bool:
+        return self.arguments is not None and self.arguments.whole
+
+
+def begins_another(call: Call, delta: ToolDelta, tools: Collection[str]) -> bool:
+    """Whether a delta that carries the index of ``call`` is the first of a call of its own."""
+    other_id = bool(delta.id and call.engine_id and delta.id != call.engine_id)
+    starts = delta.raw_arguments is not None or delta.arguments.lstrip()[:1] == "{"
+    if not delta.name:
+        return other_id and call.whole and starts
+    if call.whole:
+        return other_id or starts or delta.name != call.name
+    if call.begun:
+        return (other_id and starts) or (delta.name != call.name and call.name in tools)
+    if delta.name == call.name:
+        return other_id
+    # the name comes in pieces, or the call before took no arguments
+    joined = call.name + delta.name
+    if any(name.startswith(joined) for name in tools):
+        return False
+    return call.name in tools and (other_id or delta.name in tools)
