@@ -91,6 +91,7 @@ class Pipeline:
                     yield batch
         except RequestError as error:
             outcome = "invalid"
+            error.trace_id = evidence.trace_id
             evidence.record.error_code, evidence.record.error_message = error.code, error.message
             raise
         except Exception as error:  # ours: the server says so to the caller and to the log

@@ -91,10 +91,12 @@ class GenerationRequest(Struct):
 
 
 class RequestError(Exception):
-    """The caller's mistake. ``param`` is the path of the field that is wrong, ``code`` a stable word."""
+    """The caller's mistake. ``param`` is the path of the field that is wrong, ``code`` a stable word. ``trace_id``
+    is set where the request has left a row."""
 
     def __init__(self, message: str, param: str = "", code: str = "invalid_request") -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         self.code = code
+        self.trace_id = ""

@@ -25,7 +25,7 @@ def request_error_status(error: RequestError) -> Any:
     """A code that the table does not have is a finer word for the caller's mistake."""
     kind = ERRORS.get(error.code) or ERRORS["invalid_request"]
     text = f"{error.param}: {error.message}" if error.param else error.message
-    details: list[Any] = [_info(error.code, {})]
+    details: list[Any] = [_info(error.code, {"trace_id": error.trace_id})]
     if error.param:
         violation = error_details_pb2.BadRequest.FieldViolation(
             field=_cut(error.param, MAX_FIELD_BYTES), description=_cut(error.message), reason=_cut(error.code)

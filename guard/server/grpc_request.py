@@ -150,7 +150,9 @@ def own_error(error: RequestError) -> RequestError:
 
 def _at(path: str, error: RequestError) -> RequestError:
     """Some messages begin with the path, which is said once, in front."""
-    return RequestError(error.message.removeprefix(f"{error.param}: "), path, error.code)
+    moved = RequestError(error.message.removeprefix(f"{error.param}: "), path, error.code)
+    moved.trace_id = error.trace_id
+    return moved
 
 
 # --- the parts -------------------------------------------------------------------------------------------------------
