@@ -7,7 +7,8 @@ The rules:
 - Engines frame calls wrongly in ways that lose nothing: an index repeated or skipped, no id, an id used before, the
   name in every chunk, a marker behind the name, an object instead of its text. These are put right when repairs are
   allowed, and always recorded: a warn finding and a Repair. Forbidden repairs are errors.
-- What would have to be invented is never repaired: it is an error, and nothing that looks finished has left.
+- What would have to be invented is never repaired: it is an error, nothing that looks finished has left, and nothing of
+  any call leaves after it.
 - A call read out of text (formats/) owes no id and no index. One that stood in the reasoning may be a draft: it is made
   only if the answer ends without any other call and without text. One that is said in both ways is made once.
 
@@ -74,6 +75,7 @@ class ToolCallGuard:
         self._said: set[tuple[int, str]] = set()
         self._late: list[ToolDelta] = []
         self._last: tuple[Call, int | None, type] | None = None
+        self._failed = False
         self._choice_failed = False
         self._finished = False
 
@@ -94,7 +96,7 @@ class ToolCallGuard:
         if other or in_reasoning(delta):
             self._late.append(delta)
             return []
-        return self._feed(delta)
+        return self._latched(self._feed(delta))
 
     def _feed(self, delta: ToolDelta) -> list[Piece]:
         out: list[Piece] = []
@@ -138,6 +140,18 @@ class ToolCallGuard:
             self._choice_failed = True
             wanted = f"a call of {self._choice.names[0]}" if mode == "named" else "a call"
             out.append(Finding("tool.missing_call", "error", f"{wanted} was required, and none was made", "stream"))
+        return self._latched(out)
+
+    def _latched(self, out: list[Piece]) -> list[Piece]:
+        """Nothing of any call leaves behind the first error."""
+        if not self._enforce:
+            return out
+        if self._failed:
+            return [piece for piece in out if not isinstance(piece, ToolRelease)]
+        for at, piece in enumerate(out):
+            if isinstance(piece, Finding) and piece.severity == "error":
+                self._failed = True
+                return out[:at] + self._latched(out[at:])
         return out
 
     def _take_late(self, answered: bool, out: list[Piece]) -> None:
@@ -184,7 +198,7 @@ class ToolCallGuard:
         if call.index:
             before = self._calls[call.index - 1]
             self._open(before, out)
-            if before.whole:
+            if before.whole and not self._hold:
                 self._end(before, False, out)
         if self._choice.mode == "none":
             self._refuse(call, "tool.forbidden", "a tool was called although tool_choice is none", out)

@@ -227,6 +227,13 @@ def test_qwen_coder_without_its_first_tag() -> None:
     assert (got.calls, got.text) == ([["f", '{"s": "v"}']], "")
 
 
+def test_invoke_elements_without_their_outer_tag() -> None:
+    got = Read(['<invoke name="f">\n<parameter name="s">v</parameter>\n</invoke>\n</minimax:tool_call>'])
+    assert (got.calls, got.text) == ([["f", '{"s": "v"}']], "")
+    text = '<invoke name="other"><parameter name="s">v</parameter></invoke>'
+    assert Read([text]).text == text
+
+
 def test_a_closing_tag_inside_a_value_belongs_to_it() -> None:
     value = "<p>\n</parameter>\nmore </arg_value> text"
     got = Read([f"<tool_call>\n<function=f>\n<parameter=s>\n{value}\n</parameter>\n</function>\n</tool_call>"])

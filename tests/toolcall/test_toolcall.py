@@ -352,6 +352,7 @@ def test_a_flood_of_calls_ends() -> None:
     ran = Ran([d(i, f"c{i}", "get_time", "{}") for i in range(400)])
     assert ran.errors == ["tool.too_many_calls"]
     assert len(ran.got) == 256
+    assert ran.got[-1][2] == "{"
 
 
 def test_a_value_that_ends_with_a_marker_is_recorded() -> None:
@@ -384,6 +385,57 @@ def test_any_split_of_arguments_gives_the_same(document: str, name: str, data: s
     whole = Ran([d(0, "a", name, document)])
     split = Ran([d(0, "a", name, pieces[0]), *(d(0, arguments=piece) for piece in pieces[1:])])
     assert (split.got, split.findings, split.repairs) == (whole.got, whole.findings, whole.repairs)
+
+
+PARTS = st.builds(
+    ToolDelta,
+    st.just(0),
+    st.sampled_from([None, 0, 0, 1, 2, 7]),
+    st.sampled_from([None, None, "", "a", "b", "old", "functions.get_time:0"]),
+    st.sampled_from(
+        [None, None, "", "get_weather", "get", "_time", "get_time", "nope", "get_time<|channel|>final", "sql"]
+    ),
+    st.sampled_from(
+        ["", "", " ", "{", "}", OSLO, '{"city', '": "x"}', "null", '"', "```", "[]", "</tool_call>", "NaN"]
+    ),
+    st.sampled_from([None, None, None, None, {"city": "x"}, {}, [1], 3, float("nan")]),
+)
+TEXT_PARTS = st.builds(
+    TextCall,
+    st.just(0),
+    st.sampled_from([0, 1]),
+    st.none(),
+    st.sampled_from([None, "get_time", "get_weather"]),
+    st.sampled_from(["", "{}", OSLO, "{"]),
+    source=st.sampled_from(["content", "reasoning"]),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(PARTS | TEXT_PARTS, max_size=8),
+    st.sampled_from([ToolChoice(), ToolChoice("none"), ToolChoice("required"), ToolChoice("named", ("get_time",))]),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_whatever_engines_send_is_judged(
+    deltas: list[ToolDelta], choice: ToolChoice, repairs: bool, enforce: bool, hold: bool, truncated: bool
+) -> None:
+    ran = Ran(
+        deltas, choice=choice, repairs=repairs, enforce=enforce, hold=hold, truncated=truncated, known_ids={"old"}
+    )
+    ids = [id_ for id_, _, _ in ran.got]
+    assert len(set(ids)) == len(ids)
+    assert "old" not in ids or not repairs
+    if not ran.errors:
+        for _, name, arguments in ran.got:
+            assert name in {tool.name for tool in TOOLS}
+            if name != "sql":
+                assert isinstance(json.loads(arguments), dict)
+    if enforce and ran.errors and hold:
+        assert all(name == "sql" or json.loads(arguments) is not None for _, name, arguments in ran.got)
 
 
 # --- the recorded failures -------------------------------------------------------------------------------------------

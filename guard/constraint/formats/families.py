@@ -67,6 +67,14 @@ def _function(c: Cursor, offer: Offer) -> Section:
     yield from c.take("</tool_call>", skip_space=True)
 
 
+def _bare_invoke(c: Cursor, offer: Offer) -> Section:
+    """Invoke elements whose outer tag is missing."""
+    if not (yield from c.follows(*(f'<invoke name="{name}"' for name in offer.names))):
+        raise Broken("no offered tool", prose=True)
+    yield from invoke_tags(c, offer, "<", "</", "</minimax:tool_call>")
+    yield from c.take("</minimax:tool_call>", skip_space=True)
+
+
 def _invoke(opening: str, closing: str) -> Reader:
     def read(c: Cursor, offer: Offer) -> Section:
         yield from c.take(opening)
@@ -142,6 +150,7 @@ READERS: Final[dict[str, Reader]] = {
     "<|open|>": kimi_k3,
     "<|close|>": kimi_k3,
     "<minimax:tool_call>": _invoke("<minimax:tool_call>", "</minimax:tool_call>"),
+    '<invoke name="': _bare_invoke,
     "]<]minimax[>[": minimax_m3,
     "<|channel|>": harmony,
     "<|start|>": harmony,
@@ -171,7 +180,7 @@ FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
     "deepseek_v4": ("<｜DSML｜",),
     "kimi_k2": ("<|tool_calls_section_begin|>", "<|tool_call_begin|>"),
     "kimi_k3": ("<|open|>", "<|close|>"),
-    "minimax": ("<minimax:tool_call>", "<tool_calls>"),
+    "minimax": ("<minimax:tool_call>", '<invoke name="', "<tool_calls>"),
     "minimax_m3": ("]<]minimax[>[",),
     "harmony": ("<|channel|>", "<|start|>"),
     "cohere": ("<|START_ACTION|>", "<cofl:tool_calls>"),
