@@ -38,7 +38,7 @@ def run(config: Config, announce: Announce) -> None:
 
 
 def _quiet_collector() -> None:
-    """What is loaded now stays, so the garbage collector need not walk it again and again; requests leave few cycles."""
+    """What is loaded now stays, so the collector need not walk it again and again; requests leave few cycles."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
