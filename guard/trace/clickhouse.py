@@ -25,7 +25,7 @@ from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError,
 
 from guard.trace.link import ask_flush
 from guard.trace.reader import SqlReader
-from guard.trace.rows import TABLES, Row
+from guard.trace.rows import COLUMNS, TABLES, Row
 from guard.trace.store import QUERY_ROWS, QueryError, Refused, StoreError, Target, Unavailable
 
 log: Final = logging.getLogger(__name__)
@@ -134,6 +134,7 @@ class ClickHouseStore:
         try:
             self._client.raw_insert(
                 table,
+                COLUMNS[table],
                 insert_block=b"".join(row.line for row in rows),
                 fmt="JSONEachRow",
                 settings=_INSERT | {"insert_deduplication_token": token},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+from array import array
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Self
@@ -10,7 +12,7 @@ import msgspec
 
 from guard.trace.reader import BODIES
 from guard.trace.record import AttemptRecord, FindingRecord, OutcomeRecord, RequestRecord
-from guard.trace.rows import Row
+from guard.trace.rows import ARRAYS, Row
 from guard.trace.store import QUERY_ROWS, AmbiguousTrace, QueryError, RequestFilter, Unavailable, as_filter
 
 
@@ -48,7 +50,7 @@ class MemoryStore:
     def insert(self, table: str, rows: Sequence[Row], token: str) -> None:
         if (table, token) not in self._tokens:
             self._tokens.add((table, token))
-            self._rows.setdefault(table, []).extend(msgspec.json.decode(row.line) for row in rows)
+            self._rows.setdefault(table, []).extend(_unpacked(msgspec.json.decode(row.line)) for row in rows)
 
     def present(self, table: str, segment: str, start: int, end: int) -> set[tuple[int, int]]:
         return {
@@ -88,7 +90,7 @@ class MemoryStore:
         return record
 
     def attempts(self, trace_id: str) -> list[AttemptRecord]:
-        attempts = [msgspec.convert(row, AttemptRecord, strict=False) for row in self._of("attempts", trace_id)]
+        attempts = [msgspec.convert(row, AttemptRecord) for row in self._of("attempts", trace_id)]
         for attempt in attempts:
             attempt.findings = [
                 f for f in self.findings(trace_id) if (f.choice, f.attempt) == (attempt.choice, attempt.attempt)
@@ -137,3 +139,10 @@ class MemoryStore:
             fnmatchcase(finding["code"], wanted.finding) or finding["code"].startswith(wanted.finding + ".")
             for finding in self._of("findings", row["trace_id"])
         )
+
+
+def _unpacked(row: dict[str, Any]) -> dict[str, Any]:
+    for name, kind in ARRAYS.items():
+        if f"{name}_le" in row:
+            row[name] = array(kind, base64.b64decode(row[f"{name}_le"])).tolist()
+    return row

@@ -6,6 +6,8 @@ its default, so that records which an older version left in the spool are still 
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
@@ -39,6 +41,32 @@ REQUEST_AXES: Final = (
 
 FINDING_AXES: Final = ("trace_id", "request_id", "tenant", "model", "retention")
 FINDING_ATTEMPT_AXES: Final = ("engine_model", "engine_version", "image", "cluster", "node", "precision")
+
+ARRAYS: Final = {"output_token_ids": "I", "token_logprobs": "f", "runner_up_logprobs": "f"}
+"""What an attempt's row carries packed, in a column of that name and ``_le``."""
+
+SPOOL_COLUMNS: Final = ("spool_segment", "spool_offset", "spool_row")
+
+COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "requests": (*(name for name in RequestRecord.__struct_fields__ if name != "attempts"), *SPOOL_COLUMNS),
+    "attempts": (
+        *REQUEST_AXES,
+        "request_outcome",
+        *(name for name in AttemptRecord.__struct_fields__ if name != "findings" and name not in ARRAYS),
+        *(f"{name}_le" for name in ARRAYS),
+        *SPOOL_COLUMNS,
+    ),
+    "findings": (
+        *FINDING_AXES,
+        *FINDING_ATTEMPT_AXES,
+        "started_at",
+        *FindingRecord.__struct_fields__,
+        *SPOOL_COLUMNS,
+    ),
+    "outcomes": (*OutcomeRecord.__struct_fields__, *SPOOL_COLUMNS),
+    "losses": (*LossRecord.__struct_fields__, *SPOOL_COLUMNS),
+}
+"""What a row of each table has. It may have more fields, which are skipped."""
 
 Record = RequestRecord | OutcomeRecord | LossRecord
 
@@ -88,9 +116,9 @@ def _request(out: dict[str, list[Row]], record: RequestRecord, segment: str, off
     for number, attempt in enumerate(attempts):
         findings, attempt.findings = attempt.findings, []
         attempt.started_at = attempt.started_at or record.started_at
-        attempt.token_logprobs = _sayable(attempt.token_logprobs)
-        attempt.runner_up_logprobs = _sayable(attempt.runner_up_logprobs)
-        out["attempts"].append(Row(offset, number, _line(segment, offset, number, axes, attempt)))
+        arrays = {f"{name}_le": packed(kind, getattr(attempt, name)) for name, kind in ARRAYS.items()}
+        attempt.output_token_ids, attempt.token_logprobs, attempt.runner_up_logprobs = [], [], []
+        out["attempts"].append(Row(offset, number, _line(segment, offset, number, axes | arrays, attempt)))
         if not findings:
             continue
         place = {name: getattr(attempt, name) for name in FINDING_ATTEMPT_AXES}
@@ -102,12 +130,16 @@ def _request(out: dict[str, list[Row]], record: RequestRecord, segment: str, off
             out["findings"].append(Row(offset, row, _line(segment, offset, row, place, finding)))
 
 
-def _sayable(numbers: list[float]) -> list[Any]:
-    """JSON has no word for what is no number, and null would be read as 0: a logprob that says "certain"."""
-    total = sum(numbers)
-    if total - total == 0.0:
-        return numbers
-    return [number if number - number == 0.0 else str(number) for number in numbers]
+def packed(kind: str, numbers: list[Any]) -> bytes:
+    """Little-endian bytes, which JSON gets as base64. Ids that are none (negative, more than 32 bits) are left out as a
+    whole."""
+    try:
+        found = array(kind, numbers)
+    except (OverflowError, TypeError):
+        return b""
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found.tobytes()
 
 
 def _first(found: list[Row], offset: int) -> int:

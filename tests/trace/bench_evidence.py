@@ -16,9 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from guard.trace.link import EmbeddedReader, connect
 from guard.trace.record import AttemptRecord, FindingRecord, RequestRecord
 from guard.trace.retention import RetentionRules
-from guard.trace.store import open_store
 from guard.trace.tracing import Tracing
 
 
@@ -81,34 +81,39 @@ def writing(records: list[RequestRecord], home: Path) -> None:
 
 
 def storing(records: list[RequestRecord], home: Path, count: int) -> None:
-    store = f"chdb://{home / 'store'}"
-    spool = home / "spool"
+    """The spool is full before the writer starts; it is timed from its first stored batch on."""
+    store, spool = f"chdb://{home / 'store'}", home / "spool"
     tracing = Tracing(store, spool, retention=RetentionRules(default="full"), spool_max_bytes=8_000_000_000)
+    for number in range(count):
+        tracing.write(records[number % len(records)])
+    print(f"spooled: {_size(spool) / count:,.0f} bytes a record")
     command = [sys.executable, "-m", "guard.trace.writer", "--store", store, "--spool", str(spool)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE)
-    with open_store(store, spool) as reader:
-        reader.query("SELECT 1")
-        for _ in range(count // len(records)):
-            for one in records:
-                tracing.write(one)
-        size = tracing._spool.bytes if tracing._spool else 0
-        stored = reader.query("SELECT count() AS n FROM requests")[0]["n"]
+    while connect(home / "store") is None:
+        time.sleep(0.01)
+    with EmbeddedReader(str(home / "store"), spool) as reader:
+        while not (before := reader.status()["delivered"]):
+            time.sleep(0.01)
         began, cpu = time.monotonic(), _cpu(process.pid)
-        while not reader.flush(60):
-            pass
-        seconds = time.monotonic() - began
-        found = reader.query("SELECT count() AS n FROM requests")[0]["n"]
-        cpu = (_cpu(process.pid) - cpu) / (found - stored) * 1e6
-        print(f"spool to store: {(found - stored) / seconds:,.0f} records/s, {cpu:.0f} us of CPU each on all cores")
-        print(f"spooled: {size / count:,.0f} bytes a record")
-        assert found == count
+        while (after := reader.status()["delivered"]) < count:
+            time.sleep(0.05)
+        seconds, cpu = time.monotonic() - began, _cpu(process.pid) - cpu
+        share = cpu / (after - before) * 1e6
+        print(f"spool to store: {(after - before) / seconds:,.0f} records/s, {share:.0f} us of CPU each on all cores")
+        assert reader.flush(60)
+        found = reader.query("SELECT count() AS n, uniqExact(spool_segment, spool_offset) AS u FROM requests")
+        assert found == [{"n": count, "u": count}]
         disk = reader.query("SELECT sum(bytes_on_disk) AS b FROM system.parts WHERE active AND database = 'outguard'")
-        print(f"on disk: {disk[0]['b'] / count:,.0f} bytes a record")
+        print(f"on disk: {disk[0]['b'] / count:,.0f} bytes a record (from 1,000 different ones)")
         with open(f"/proc/{process.pid}/status") as status:
             print("writer:", next(line for line in status if line.startswith("VmHWM")).split(":")[1].strip(), "at most")
     assert process.stdin is not None
     process.stdin.close()
     process.wait()
+
+
+def _size(spool: Path) -> int:
+    return sum(path.stat().st_size for path in spool.rglob("*.seg"))
 
 
 def _cpu(pid: int) -> float:
