@@ -69,6 +69,7 @@ _OPAQUE_END: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,64}\Z")
 _MIXED: Final = re.compile(r"[A-Z].*\d|\d.*[A-Z]")
 _LITERAL: Final = re.compile(r"""^[ \t]{2,}.*(?<!\w)[bruf]{0,2}(["'])(?:(?!\1).)*\Z""")
 _REMARK: Final = re.compile(r"[ \t]*(?://|#|--|;|/?\*)[^\n]*:\s*\Z")
+_FENCE: Final = re.compile(r"(?m)^[ \t]*(?:```+|~~~+)([^`\n]*)$")
 _NARROW: Final = re.compile(r"[acgtun]+|[a-f]+", re.IGNORECASE)  # DNA, hex
 _TIES: Final = frozenset("'\"`({[<|\\:@#$")
 _OPAQUE_LINE: Final = re.compile(r"(?:^|\n)\S{16,}\n\Z")
@@ -127,10 +128,12 @@ def judge(unit: str, before: str, *, first: bool, asked: Asked, policy: Policy) 
     return Judgement(bar, hold, kind, why)
 
 
-def judge_near(unit: str, run: str, asked: Asked, policy: Policy) -> Judgement:
+def judge_near(unit: str, before: str, run: str, asked: Asked, policy: Policy) -> Judgement:
     """``unit`` is normalised: every number is a 0, every gap one space. ``run`` is the text itself, all of it."""
     unit = turned(unit)
     bar, kind, why = _near(unit, run, policy)
+    if not why and _in_output(before):
+        bar, why = policy.near_output_copies * len(unit), "output"
     bar, why = _patient(unit, bar, why, asked, policy)
     period = len(unit)
     hold = bar - _LATE_HOLD if why else min(bar, max(2 * period - 32, 100))
@@ -183,6 +186,14 @@ def _exact(unit: str, before: str, first: bool, policy: Policy) -> tuple[int, st
     if _in_verse(before):
         return max(policy.verse_copies, copies) * period, "period", "verse"
     return copies * period, "period", ""
+
+
+def _in_output(before: str) -> bool:
+    """Whether a fence or a block of preformatted text is open: what a program printed may well repeat itself."""
+    if max(before.rfind("<pre"), before.rfind("<code")) > max(before.rfind("</pre"), before.rfind("</code")):
+        return True
+    fences = _FENCE.findall(before)
+    return bool(fences) and (bool(fences[-1].strip()) or len(fences) % 2 == 1)
 
 
 def _in_verse(before: str) -> bool:

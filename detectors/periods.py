@@ -63,14 +63,15 @@ class Seeker:
     """Looks for periods from ``low`` to ``high`` characters by the last ``tail`` characters, every ``every`` characters
     of text. ``run`` is what it follows; ``broken`` is the run that ended with the last step, if one did."""
 
-    __slots__ = ("_due", "_every", "_high", "_low", "_tail", "broken", "run")
+    __slots__ = ("_due", "_every", "_high", "_low", "_tail", "_tries", "broken", "run")
 
-    def __init__(self, tail: int, low: int, high: int, every: int) -> None:
+    def __init__(self, tail: int, low: int, high: int, every: int, tries: int = 1) -> None:
         self._tail = tail
         self._low = low
         self._high = high
         self._every = every
         self._due = 0
+        self._tries = tries
         self.run: Run | None = None
         self.broken: Run | None = None
 
@@ -79,34 +80,50 @@ class Seeker:
         text = window.text
         n = len(text)
         run = self.run
+        self._due -= size
         if run is not None:
             period = run.period
             if text[n - size :] == text[n - size - period : n - period]:
                 run.end += size
-                return run
-            run.end += agree(text, n - size, n - size - period, size)
-            self.broken = run
-            self.run = None
+                if run.bar or self._due > 0:
+                    return run
+            else:
+                run.end += agree(text, n - size, n - size - period, size)
+                self.broken = run
+                self.run = run = None
         elif self.broken is not None:
             self.broken = None
-        self._due -= size
         if self._due > 0 and self.broken is None:
             return None
         self._due = self._every
+        return self._seek(window, run)
+
+    def _seek(self, window: Window, run: Run | None) -> Run | None:
+        """The nearest place where the tail came before may lie within the unit; so a few are tried, and the one that
+        reaches back furthest is taken."""
+        text = window.text
+        n = len(text)
         tail = text[-self._tail :]
+        size = len(tail)
         high = n - self._low
-        if high < len(tail) or len(tail) < self._tail:
-            return None
-        at = text.rfind(tail, max(n - self._tail - self._high, 0), high)
-        if at < 0:
-            return None
-        period = n - self._tail - at
-        # two copies at least, or for long periods as much as makes it worth following
-        need = period if period < 64 else 64
-        if n < period + need or text[n - need :] != text[n - need - period : n - period]:
-            return None
-        matched = reach(text, n, period)
-        self.run = run = Run(period, window.end - matched - period, window.end)
+        low = n - size - self._high
+        if high < size or size < self._tail:
+            return run
+        longest = 0 if run is None else run.end - run.start - run.period
+        for _ in range(self._tries):
+            at = text.rfind(tail, low if low > 0 else 0, high)
+            if at < 0:
+                break
+            high = at + size - 1
+            period = n - size - at
+            # two copies at least, or for long periods as much as makes it worth following
+            need = period if period < 64 else 64
+            if n < period + need or text[n - need :] != text[n - need - period : n - period]:
+                continue
+            matched = reach(text, n, period)
+            if matched > longest:
+                longest = matched
+                self.run = run = Run(period, window.end - matched - period, window.end)
         return run
 
 

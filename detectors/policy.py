@@ -43,6 +43,7 @@ class Policy:
     # near-loops: only digits and white space differ
     near_copies: int = 10
     near_counter_copies: int = 40  # "1. 1", "2. 2": nothing but counters
+    near_output_copies: int = 24  # in a fence, where programs print
     near_row_copies: int = 240
     near_number_chars: int = 60_000
     # white space

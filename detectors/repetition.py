@@ -82,7 +82,7 @@ class Repetition:
         self._asked = Asked(prompt_text)
         self._window = Window()
         self._short = Seeker(12, 1, 112, STEP)
-        self._long = Seeker(32, 97, LONGEST, 56)
+        self._long = Seeker(32, 97, LONGEST, 56, tries=4)
         self._near = Normalised()
         self._near_due = ""
         self._near_held = False
@@ -258,7 +258,9 @@ class Repetition:
         near = self._near
         unit = near.window.slice(run.start, run.start + run.period) or near.window.text[-run.period :]
         start = near.raw(run.start, self._window)
-        judgement = judge_near(unit, self._window.slice(start, self._window.end), self._asked, self._policy)
+        window = self._window
+        before, text = window.slice(start - 4_000, start), window.slice(start, window.end)
+        judgement = judge_near(unit, before, text, self._asked, self._policy)
         run.bar = run.start + judgement.bar
         run.hold = run.start + judgement.hold
         run.kind = judgement.kind

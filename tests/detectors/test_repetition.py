@@ -1,0 +1,164 @@
+"""Loops are found where they begin, and what merely repeats is let through."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from detectors import Finding, Repetition
+
+PROSE = (
+    "The old harbour engine carries every letter while the narrow bridge opens, and nobody in the village knows why. "
+)
+
+
+def run(text: str, prompt: str | None = None, ids: list[int] | None = None) -> list[Finding]:
+    watch = Repetition(prompt_text=prompt)
+    return [*watch.feed(text, ids), *watch.finish()]
+
+
+LOOPS = {
+    "one character from the start": ("!" * 40, 0, "repetition.single_token_from_start"),
+    "one character late": (PROSE + "G" * 60, len(PROSE), "repetition.single_token"),
+    "slashes after a sentence": ("I will read the file." + "/" * 80, 21, "repetition.single_token"),
+    "a special token": ("<s>" * 20, 0, "repetition.single_token_from_start"),
+    "a special token in its brackets": ("<|endoftext|>" * 20, 0, "repetition.single_token_from_start"),
+    "a tag and a new line": ("<think>\n" * 12, 0, "repetition.period"),
+    "a word": ("- **Callback" + " prevent" * 29, 12, "repetition.single_token"),
+    "two words": (PROSE + "forever, and " * 30, len(PROSE), "repetition.period"),
+    "a sentence": (PROSE + "I am sorry, I can not do this. " * 10, len(PROSE), "repetition.period"),
+    "a paragraph": (PROSE + ("".join(PROSE.replace("the", f"the {w}") for w in "abcde") + "\n\n") * 7, len(PROSE), ""),
+    "another script": ("我们在河边。" + "春天快到了，" * 30, 6, "repetition.period"),
+    "emoji": ("Well done 🎉" + " 🎻" * 40, 11, "repetition.period"),
+    "new lines": ("[1.1]" + "\n" * 100, 5, "repetition.newlines"),
+    "a list with equal items": ("".join(f"{i}. Banana\n" for i in range(1, 60)), 0, "repetition.near_loop"),
+    "counted steps": (
+        "".join(f"Step {i}: wait, let me check that.\n" for i in range(1, 40)),
+        0,
+        "repetition.near_loop",
+    ),
+    "nothing but counters": ("".join(f"{i}. [{i}]\n" for i in range(1, 60)), 0, "repetition.near_loop"),
+    "strings in an array": ('{"a": [' + '"monkey",\n    ' * 60, 7, "repetition.rows"),
+    "a refrain without end": ("A thousand stories untold, a thousand tales untold,\n" * 20, 0, "repetition.period"),
+    "every word twice": ("".join(f" {w} {w}" for w in (PROSE * 3).split()), 0, "repetition.stutter"),
+    "every piece twice": ("".join(w[:4] * 2 + w[4:] * 2 for w in ("x" + PROSE * 3).split()), 0, "repetition.stutter"),
+    "rows for ever": ("| a | b |\n|---|---|\n" + "| none | none |\n" * 100, 20, "repetition.rows"),
+    "zeros for ever": ("[" + "0, " * 3_000, 1, "repetition.period"),
+}
+
+
+@pytest.mark.parametrize(("text", "onset", "code"), LOOPS.values(), ids=LOOPS.keys())
+def test_a_loop_is_found_where_it_begins(text: str, onset: int, code: str) -> None:
+    found = run(text)
+    assert [f.severity for f in found] == ["error"]
+    assert abs(found[0].onset - onset) <= found[0].evidence.get("period", 12) * 2
+    assert found[0].code == (code or found[0].code)
+    assert onset < found[0].detected_at <= len(text)
+
+
+HONEST = {
+    "a table with a long rule": f"| Name | Qty |\n|{'-' * 34}|-----|\n"
+    + "".join(f"| row {i} | 0 |\n" for i in range(40)),
+    "equal rows": "| a | b |\n|---|---|\n" + "| 0 | 0 |\n" * 20,
+    "rules": f"{PROSE}\n{'=' * 120}\n{PROSE}\n{'-' * 200}\n",
+    "an array of zeros": json.dumps([0] * 200),
+    "a matrix": "\n".join(",".join("0" * 20) for _ in range(20)),
+    "base64 of zeros": "data:;base64,iVBORw0KGgo" + "A" * 160 + "9fQ==",
+    "a hash of zeros": "commit " + "0" * 40,
+    "getters": "".join(f"def get_{w}(self):\n    return self._{w}\n\n" for w in "abcdefghijklmnop"),
+    "equal JSON rows": json.dumps([{"id": i, "status": "ok", "value": 0} for i in range(60)], indent=2),
+    "a log": "".join(f"2026-01-{i:02} 10:{i:02}:00 INFO heartbeat ok\n" for i in range(10, 60)),
+    "laughter": f'"Hahahahahaha ha ha ha ha ha ha ha!" {PROSE}',
+    "a cry": f"Noooooooooo!!!!!!!! {PROSE}",
+    "a progress bar": "".join(f"build [{'#' * i}{'.' * (40 - i)}]\n" for i in range(0, 41, 4)),
+    "indentation": "if x:\n" + " " * 80 + "y = 1\n",
+    "leader dots": "Chapter 1 " + "." * 90 + " 5\n",
+    "a numbered list": "".join(f"{i}. the {w} is ready\n" for i, w in enumerate(PROSE.split() * 2)),
+    "counting": ", ".join(map(str, range(300))),
+    "tests that passed": "".join(f"test_case_{i:03} ... ok\n" for i in range(80)),
+    "a refrain": (f"{PROSE}\nOh come back to me\nOh come back to me\nOh come back to me\n" * 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HONEST.values(), ids=HONEST.keys())
+def test_what_merely_repeats_is_let_through(text: str) -> None:
+    assert run(f"{PROSE}\n\n{text}\n\n{PROSE}") == []
+
+
+ASKED = {
+    "a count": ("Write OK 500 times", "OK\n" * 500),
+    "zeros": ("a JSON array of 1500 zeros, please", json.dumps([0] * 1_500)),
+    "another language": ("Schreibe 80 mal das Wort Apfel", "Apfel " * 80),
+    "without a number": ("repeat the word hello forever", "hello " * 300),
+    "a repetitive prompt": ("continue: " + "tick tack " * 12, "tick tack " * 40),
+    "a line of dashes": ("a line of 900 dashes", "-" * 900),
+}
+
+
+@pytest.mark.parametrize(("prompt", "text"), ASKED.values(), ids=ASKED.keys())
+def test_what_was_asked_for_is_let_through(prompt: str, text: str) -> None:
+    assert run(text, prompt) == []
+
+
+def test_asking_raises_the_bar_and_does_not_take_it_away() -> None:
+    assert run("OK\n" * 5_000, "Write OK 500 times")
+    assert run("I am sorry. " * 300, "List 100 fruits, one a line")
+
+
+def test_a_recovery_does_not_clear_it() -> None:
+    watch = Repetition()
+    found = watch.feed(PROSE + " prevent" * 29)
+    clear = watch.doubt
+    assert found[0].severity == "error"
+    assert watch.feed(" -- sorry, let me say that again: " + PROSE) == ()
+    assert watch.finish() == ()
+    assert watch.doubt == clear < len(PROSE) + 3 * len(" prevent") + 30
+
+
+def test_tokens_without_text_are_seen_by_their_ids() -> None:
+    watch = Repetition()
+    assert watch.feed("Hello", [1, 2]) == ()
+    found = [f for _ in range(40) for f in watch.feed("", [32_000])]
+    assert [(f.code, f.onset) for f in found] == [("repetition.single_token", 5)]
+
+
+def test_a_short_answer_of_one_token_is_judged_at_its_end() -> None:
+    watch = Repetition()
+    assert watch.feed("\n" * 10) == ()
+    assert [f.code for f in watch.finish()] == ["repetition.newlines"]
+
+
+def test_a_loop_is_held_from_its_third_copy_on() -> None:
+    unit = "".join(PROSE.replace("the", f"the {w}") for w in "abcde")
+    for copies in (2, 3):
+        watch = Repetition()
+        text = PROSE + unit * copies + "And now"
+        for start in range(0, len(text), 4):
+            watch.feed(text[start : start + 4])
+            assert watch.doubt <= len(PROSE) + 2 * len(unit) or start + 4 > len(PROSE) + copies * len(unit)
+        watch.finish()
+        assert watch.doubt == len(text)
+
+
+def test_the_state_is_bounded() -> None:
+    from tests.detectors.footprint import footprint
+
+    watch = Repetition()
+    for i in range(4_000):
+        watch.feed(f"{PROSE[i % 50 :]} {i * i} ")
+    assert footprint(watch) < 64_000
+
+
+def test_recorded_loops_of_real_engines(shared: Path) -> None:
+    from tests.detectors.recorded import chat_text
+
+    loops = sorted(shared.glob("recordings/*/loop_list100_stream.response"))
+    loops += sorted(shared.glob("recordings/*/loop_poem_stream.response"))
+    loops.append(shared / "recordings/vllm/chat_stream_json_loop_cut.response")
+    slow_drift = {"llamacpp/loop_poem_stream"}  # its lines come again in another order each time
+    for path in loops:
+        name = f"{path.parent.name}/{path.stem}"
+        found = run(chat_text(path), "Please answer.")
+        assert bool(found) == (name not in slow_drift), name
