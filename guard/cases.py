@@ -72,11 +72,12 @@ def judge(case: dict[str, Any], policy: Policy | None = None) -> dict[str, Any]:
         }
     check = Check(msgspec.structs.replace(plan_for(request, policy, compiled), thorough=True))
     out = check.feed(events)
+    guards = [judged.guard for judged in check.judged]
     repaired = any(isinstance(event, Repair) for event in out)
-    blocked = any(guard.condemned is not None or guard.unsound for guard in check.guards.values())
+    blocked = any(guard.condemned is not None or guard.unsound for guard in guards)
     findings = [event.finding for event in out if isinstance(event, Found)]
     warned = any(finding.severity != "info" for finding in findings)
-    verdicts = [guard.verdicts() for _, guard in sorted(check.guards.items())]
+    verdicts = [guard.verdicts() for guard in guards]
     return {
         "id": id_,
         "action": "block" if blocked else "repair" if repaired else "warn" if warned else "pass",
@@ -135,11 +136,11 @@ def _repaired(case: dict[str, Any], check: Check) -> dict[str, Any]:
     base.setdefault("model", case.get("request", {}).get("model", ""))
     base["choices"] = [
         {
-            "index": index,
-            "message": _message(check.delivered[index]),
-            "finish_reason": guard.reason,
+            "index": judged.choice,
+            "message": _message(judged.delivered),
+            "finish_reason": judged.guard.reason,
         }
-        for index, guard in sorted(check.guards.items())
+        for judged in check.judged
     ]
     return base
 

@@ -5,62 +5,100 @@ One guard a choice. A condemned choice ends in Failed; nothing of it that was he
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from msgspec import Struct, field
+
 from guard.decision import error_code
 from guard.delivered import Delivered
-from guard.events import Closed, Failed, Finished, GuardEvent, StreamEvent, Usage
+from guard.events import Closed, Failed, Finished, GuardEvent, Started, StreamEvent, Usage, Verdicts
 from guard.stream import Plan, StreamGuard
 
 CALLER = "caller"
 """The name under which findings about a caller's own stream are kept."""
 
 
-class Check:
-    """``feed`` takes engine events of any choice; ``close`` says that the stream has ended and ends every choice."""
+class Judged(Struct):
+    """One choice and what became of it; the same facts that an Answer gives (guard/answer.py)."""
 
-    def __init__(self, plan: Plan) -> None:
+    choice: int
+    guard: StreamGuard
+    delivered: Delivered
+    reason: str = ""
+    failure: Failed | None = None
+    usage: Usage = field(default_factory=Usage)
+    verdicts: Verdicts = field(default_factory=Verdicts)
+    wasted: int = 0
+    ended: bool = False
+
+
+class Check:
+    """``feed`` takes engine events of any choice; ``close`` says that the stream has ended and ends every choice.
+    ``on_end`` hears once that all is over. ``started`` leaves with the first events."""
+
+    def __init__(
+        self, plan: Plan, *, started: Started | None = None, on_end: Callable[[list[Judged]], None] | None = None
+    ) -> None:
         self._plan = plan
-        self.guards: dict[int, StreamGuard] = {}
-        self.delivered: dict[int, Delivered] = {}
-        self._ended: set[int] = set()
+        self._started = started
+        self._on_end = on_end
+        self._choices: dict[int, Judged] = {}
+
+    @property
+    def judged(self) -> list[Judged]:
+        return [self._choices[choice] for choice in sorted(self._choices)]
 
     def feed(self, events: list[StreamEvent]) -> list[GuardEvent]:
         out: list[GuardEvent] = []
+        if self._started is not None:
+            out.append(self._started)
+            self._started = None
         for event in events:
             choice = getattr(event, "choice", None)
             if choice is None:
                 # the protocol's own events concern every choice, and a stream without any is still one answer
-                for index in self.guards or (0,):
+                for index in self._choices or (0,):
                     self._feed(index, event, out)
             else:
                 self._feed(choice, event, out)
         return out
 
     def close(self) -> list[GuardEvent]:
-        return self.feed([Closed(clean=True)])
+        out = self.feed([Closed(clean=True)])
+        if self._on_end is not None:
+            self._on_end(self.judged)
+            self._on_end = None
+        return out
 
     def _feed(self, choice: int, event: StreamEvent, out: list[GuardEvent]) -> None:
-        guard = self.guards.get(choice)
-        if guard is None:
-            self.delivered[choice] = Delivered()
-            guard = self.guards[choice] = StreamGuard(self._plan, self.delivered[choice], choice=choice, engine=CALLER)
-        if choice in self._ended:
+        judged = self._choices.get(choice)
+        if judged is None:
+            delivered = Delivered()
+            guard = StreamGuard(self._plan, delivered, choice=choice, engine=CALLER)
+            judged = self._choices[choice] = Judged(choice, guard, delivered)
+        if judged.ended:
             return
-        out += guard.feed([event])
-        if guard.ended:
-            self._ended.add(choice)
-            out.append(self._end(choice, guard))
+        out += judged.guard.feed([event])
+        if judged.guard.ended:
+            out.append(self._end(judged))
 
-    def _end(self, choice: int, guard: StreamGuard) -> Finished | Failed:
-        usage = guard.usage or Usage(completion_tokens=guard.tokens, total_tokens=guard.tokens)
-        why = guard.condemned
+    def _end(self, judged: Judged) -> Finished | Failed:
+        guard, why = judged.guard, judged.guard.condemned
+        judged.ended = True
+        judged.reason = guard.reason
+        judged.usage = guard.usage or Usage(completion_tokens=guard.tokens, total_tokens=guard.tokens)
+        judged.verdicts = guard.verdicts()
         if why is None:
-            return Finished(choice, guard.reason, usage, guard.verdicts(), attempts=1, matched_stop=guard.matched_stop)
-        return Failed(
-            choice,
+            return Finished(
+                judged.choice, guard.reason, judged.usage, judged.verdicts, attempts=1, matched_stop=guard.matched_stop
+            )
+        judged.failure = Failed(
+            judged.choice,
             error_code(why.cause),
             why.message,
             attempts=1,
             engine_status=why.status,
-            verdicts=guard.verdicts(),
-            usage=usage,
+            verdicts=judged.verdicts,
+            usage=judged.usage,
         )
+        return judged.failure

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from guard.answer import Answer
+from guard.check import CALLER, Judged
 from guard.config import EngineConfig
 from guard.constraint.spec import Constraint
 from guard.decision import Action
@@ -148,8 +149,8 @@ class Evidence:
         sampling = request.sampling
         constraint = request.constraint
         self.context = context
-        self.answers: list[Answer] = []
-        self._started = now
+        self.answers: list[Answer | Judged] = []
+        self.started = now
         self.record = RequestRecord(
             trace_id=context.trace_id,
             span_id=context.span_id,
@@ -181,12 +182,12 @@ class Evidence:
     def first_token(self, arrivals: Sequence[float]) -> None:
         """Something may leave for the first time, with the last arrival."""
         if not self.record.first_token_ms and arrivals:
-            self.record.first_token_ms = (arrivals[-1] - self._started) * 1e3
+            self.record.first_token_ms = (arrivals[-1] - self.started) * 1e3
 
     def close(self, now: float, outcome: str = "") -> RequestRecord:
         """The finished record. ``outcome`` is given when the answers did not come to their own end."""
         record = self.record
-        record.duration_ms = (now - self._started) * 1e3
+        record.duration_ms = (now - self.started) * 1e3
         answers = sorted(self.answers, key=lambda answer: answer.choice)
         failures = [answer.failure for answer in answers if answer.failure is not None]
         record.outcome = outcome or ("failed" if failures else "ok")
@@ -206,6 +207,33 @@ class Evidence:
             texts = [_whole(answer.delivered) for answer in answers]
             record.output_text = texts[0] if len(texts) == 1 else _json(texts) if texts else ""
         return record
+
+
+def checked(evidence: Evidence, request: GenerationRequest, judged: list[Judged], now: float) -> RequestRecord:
+    """The record of an output that the caller streamed itself: one attempt a choice, on no engine of ours."""
+    evidence.record.protocol = "check"
+    for one in judged:
+        trail = AttemptEvidence(
+            _CALLERS_OWN,
+            request,
+            evidence.context,
+            choice=one.choice,
+            attempt=1,
+            wall=evidence.record.started_at,
+            now=evidence.started,
+            concurrency=1,
+            resumed=-1,
+        )
+        trail.why = one.guard.condemned
+        trail.close(one.guard, now)
+        trail.decided(Action("finish" if trail.why is None else "fail"), trail.why)
+        trail.record.released_chars = one.delivered.total_chars()
+        evidence.record.attempts.append(trail.record)
+        evidence.answers.append(one)
+    return evidence.close(now)
+
+
+_CALLERS_OWN = EngineConfig(name=CALLER, url="http://caller")
 
 
 def constraint_hash(constraint: Constraint) -> str:

@@ -23,12 +23,12 @@ import msgspec
 from guard.admission import Job, admit
 from guard.answer import Answer
 from guard.build import status
-from guard.check import Check
+from guard.check import CALLER, Check
 from guard.config import Config
 from guard.constraint.cache import ConstraintCache
 from guard.engines.contract import Engine, EngineError, EngineStream, ResumeUnsupported
 from guard.events import Closed, Failed, Finished, GuardEvent, Started
-from guard.evidence import AttemptEvidence, Evidence
+from guard.evidence import AttemptEvidence, Evidence, checked
 from guard.merge import merged
 from guard.normalise import to_openai_body
 from guard.plan import plan_for
@@ -233,7 +233,13 @@ class Pipeline:
         if policy is None:
             raise RequestError(f"there is no policy called {request.policy!r}", "outguard.policy")
         compiled = await self._constraints.compile(request.constraint) if request.constraint else None
-        return Check(plan_for(request, policy, compiled))
+        evidence = self._evidence(request)
+        evidence.record.policy = request.policy or "default"
+        return Check(
+            plan_for(request, policy, compiled),
+            started=Started(request.id, evidence.trace_id, request.model, CALLER),
+            on_end=lambda judged: self._tracing.write(checked(evidence, request, judged, self._clock())),
+        )
 
     def report_outcome(self, outcome: Outcome) -> None:
         record = OutcomeRecord(outcome.trace_id, outcome.tool_call_id, time.time(), outcome.ok, outcome.detail)

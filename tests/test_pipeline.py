@@ -456,3 +456,34 @@ async def test_nothing_is_left_running() -> None:
     await run.ask(n=3)
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
+
+
+# --- the caller's own stream --------------------------------------------------------------------------------------------
+
+
+async def test_a_checked_stream_leaves_evidence_too() -> None:
+    run = Run()
+    session = await run.pipeline.check(request(constraint=schema()))
+    out = session.feed([TextDelta(0, "content", '{"n": '), TextDelta(0, "content", "1}"), FinishReason(0, "stop")])
+    out += session.close()
+    assert isinstance(out[0], Started)
+    assert said(out) == '{"n": 1}'
+    assert isinstance(end(out), Finished)
+    record = run.record
+    assert (record.protocol, record.outcome, record.verdict_format) == ("check", "ok", "ok")
+    assert record.trace_id == out[0].trace_id
+    assert [(a.engine, a.outcome, a.released_chars) for a in record.attempts] == [("caller", "ok", 8)]
+    session.close()
+    assert len(run.tracing.records) == 1
+
+
+async def test_a_condemned_check_says_why_on_record() -> None:
+    run = Run()
+    session = await run.pipeline.check(request())
+    out = session.feed([TextDelta(0, "content", STORY[:80]), TextDelta(0, "content", "!" * 300)]) + session.close()
+    assert said(out) == STORY[:80]
+    failed = end(out)
+    assert isinstance(failed, Failed)
+    assert failed.code == "collapsed"
+    attempt = run.record.attempts[0]
+    assert (attempt.outcome, attempt.error_kind, attempt.onset) == ("condemned", "repetition.single_token", 80)

@@ -185,6 +185,7 @@ class GuardServicer:
             await _write(context, encoder, out)
             missing -= _choices([event for event in out if isinstance(event, Finished | Failed)])
             if not missing:
+                session.close()
                 return
         if session is None:
             raise RequestError("the first message must be the header", "header", "missing_required_parameter")

@@ -272,7 +272,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"name": "f", "parameters_json": "[1]"}]}, "tools[0].parameters_json"),
     ({"tools": [{"name": "f", "parameters_json": '{"a": NaN}'}]}, "tools[0].parameters_json"),
     ({"tools": [{"name": "f", "parameters_json": DEEP}]}, "tools[0].parameters_json"),
-    ({"tools": [{"name": "f", "parameters_json": '{"type": "nothing"}'}]}, "tools[0].parameters_json.type"),
+    ({"tools": [{"name": "f", "parameters_json": '{"type": "nothing"}'}]}, "tools[0].parameters_json"),
     ({"tools": TOOLS, "tool_choice": {}}, "tool_choice"),
     ({"tools": TOOLS, "tool_choice": {"mode": 0}}, "tool_choice.mode"),
     ({"tools": TOOLS, "tool_choice": {"mode": 12}}, "tool_choice.mode"),
