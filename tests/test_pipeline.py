@@ -458,7 +458,7 @@ async def test_nothing_is_left_running() -> None:
     assert asyncio.all_tasks() == before
 
 
-# --- the caller's own stream --------------------------------------------------------------------------------------------
+# --- the caller's own stream -------------------------------------------------------------------------------------------
 
 
 async def test_a_checked_stream_leaves_evidence_too() -> None:
