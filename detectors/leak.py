@@ -271,9 +271,13 @@ class Leak:
 
     def _span_ended(self, out: list[Finding], is_code: bool) -> None:
         candidates, self._in_span = self._in_span, []
-        if not is_code:
+        if candidates and not is_code:
+            after_marker = self._after_marker
             for marker, start in candidates:
                 self._bare(marker, start, False, out)
+            # other text has come since, so nothing that follows stands beside them
+            self._after_marker = after_marker
+            self._unsure = None
 
     def _span_expires(self, position: int, out: list[Finding]) -> None:
         limit = self._in_span[0][1] + _SPAN_CHARS
@@ -297,9 +301,9 @@ class Leak:
 
     def _look_at_head(self, text: str, out: list[Finding], final: bool) -> None:
         """The answer begins like a call of an offered tool written as bare JSON, or names a Harmony recipient."""
-        head = self._head = (self._head or "") + text
+        head = self._head = ((self._head or "") + text)[:_HEAD_CHARS]
         found = lost_markup("".join(head.split()), self._names)
-        if found is None and not final and len(head) <= _HEAD_CHARS:
+        if found is None and not final and len(head) < _HEAD_CHARS:
             return
         self._head = None
         if found:

@@ -211,7 +211,21 @@ PIECES = st.sampled_from(
             "]<]mini",
         ),
         *("`", "``", "```", "\n", "\n\n", " ", "- ", "1. ", "> ", '"', "'", "word ", "é", "~~~", "</invoke>", "[EOS]"),
-        *(" token", " ta", "g", "<｜tool", "▁sep｜>", '{"name": "f", ', '"arguments": {}}', "◁think▷", "(", ")", "**"),
+        *(
+            " token",
+            " " * 410,
+            "word" * 110,
+            " ta",
+            "g",
+            "<｜tool",
+            "▁sep｜>",
+            '{"name": "f", ',
+            '"arguments": {}}',
+            "◁think▷",
+            "(",
+            ")",
+            "**",
+        ),
     ]
 )
 

@@ -291,10 +291,35 @@ def test_token_ids_go_with_the_text_they_made() -> None:
     assert "".join(piece.text for piece in pieces if isinstance(piece, TextDelta)) == "a <b>"
 
 
+@pytest.mark.parametrize("opening", ["<tool_call>", "[", "<|open|>", "<function=", "[TOOL_CALLS]", "<|channel|>", "{"])
+def test_what_never_ends_is_not_waited_for(opening: str) -> None:
+    for filler in ("x" * 1000, " " * 1000, "x(" + "y" * 1000):
+        text = opening + filler
+        whole = Read([text])
+        assert Read(list(text)).same(whole)
+        assert Read(cut(text, list(range(7, len(text), 7)))).same(whole)
+
+
 FRAGMENTS = st.sampled_from(
     [
         *SAMPLES.values(),
-        *("word ", "\n", "`", "```\n", "<", "[", "{", '"', "</tool_call>", "<tool_call>", "<|", "|>", "]<]minimax[>["),
+        *(
+            "word ",
+            "word" * 80,
+            " " * 80,
+            "\n",
+            "`",
+            "```\n",
+            "<",
+            "[",
+            "{",
+            '"',
+            "</tool_call>",
+            "<tool_call>",
+            "<|",
+            "|>",
+            "]<]minimax[>[",
+        ),
         *(
             "[TOOL_CALLS]",
             "f",

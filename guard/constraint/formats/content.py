@@ -217,8 +217,10 @@ class ContentToolParser:
         while True:
             rest = c.text[c.at :].lstrip()
             lead = len(c.text) - c.at - len(rest)
-            if rest or c.ended or lead > _LEAD_CHARS:
-                if lead and rest[:1] in ("{", "["):
+            if lead > _LEAD_CHARS:
+                return ""
+            if rest or c.ended:
+                if rest[:1] in ("{", "["):
                     self._quoting.lines(c.text[c.at : c.at + lead])
                     c.say(c.text[c.at : c.at + lead])
                     c.at += lead
@@ -251,7 +253,7 @@ class ContentToolParser:
             text = piece.text
             if self._lead is not None:
                 self._lead += text
-                if self._lead.isspace() and (self._calls or len(self._lead) <= _LEAD_CHARS):
+                if self._lead.isspace() and len(self._lead) <= _LEAD_CHARS:
                     return
                 text, self._lead = self._lead, None
             if out and type(out[-1]) is TextDelta and out[-1].channel == (piece.channel or self._channel):

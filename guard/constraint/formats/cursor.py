@@ -120,11 +120,12 @@ class Cursor:
     def follows(self, *options: str, skip_space: bool = False) -> Generator[None, None, str]:
         """Which option the text goes on with, behind white space if that is skipped; empty if none. Nothing is read."""
         ahead = 0
+        longest = max(map(len, options), default=0)
         while True:
             if skip_space:
                 found = _NOT_SPACE.search(self.text, self.at + ahead)
                 ahead = (found.start() if found else len(self.text)) - self.at
-            rest = self.text[self.at + ahead : self.at + ahead + 200]
+            rest = self.text[self.at + ahead : self.at + ahead + longest]
             undecided = False
             for option in options:
                 if rest.startswith(option):
@@ -160,23 +161,28 @@ class Cursor:
             yield
 
     def collect(self, stops: tuple[str, ...], limit: int = 1 << 24) -> Generator[None, None, tuple[str, str]]:
-        """The text up to the first stop, and the stop; it is empty if none came, or not within ``limit`` characters."""
+        """The text up to the first stop, which is read too, and the stop. It is empty if the text ended before one
+        came, or if none began within ``limit`` characters: then so many are read."""
         parts: list[str] = []
         search = _searcher(stops)
-        size = 0
+        left = limit
         while True:
             found = search(self.text, self.at)
             if found is not None:
-                parts.append(self.text[self.at : found.start()])
-                self.at = found.end()
-                whole = "".join(parts)
-                return (whole, found[0]) if len(whole) <= limit else (whole, "")
-            clear = len(self.text) if self.ended else len(self.text) - _tail(self.text, self.at, stops)
+                clear = found.start()
+            else:
+                clear = len(self.text) if self.ended else len(self.text) - _tail(self.text, self.at, stops)
+            beyond = clear - self.at > left
+            if beyond:
+                clear = self.at + left
             parts.append(self.text[self.at : clear])
-            size += clear - self.at
+            left -= clear - self.at
             self.at = clear
-            if self.ended or size > limit:
+            if beyond or (self.ended and found is None):
                 return "".join(parts), ""
+            if found is not None:
+                self.at = found.end()
+                return "".join(parts), found[0]
             yield
 
     # --- JSON --------------------------------------------------------------------------------------------------------

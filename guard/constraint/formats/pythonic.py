@@ -18,7 +18,7 @@ from guard.constraint.formats.values import python_literal
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][\w.-]*")
 _MARK: Final = re.compile(r"""['"()\[\]{},]""")
-_LONGEST_NAME: Final = 200
+_LONGEST_NAME: Final = 300
 
 
 def call_sequence(c: Cursor, offer: Offer, opening: str, closing: str) -> Generator[None, None, None]:
@@ -80,11 +80,11 @@ def identifier(c: Cursor) -> Generator[None, None, str]:
             if c.at >= len(c.text) or not _IDENTIFIER.match(c.text, c.at):
                 raise Broken("no name where one should stand")
             continue
+        if found.end() - c.at > _LONGEST_NAME:
+            raise Broken("a name without an end")
         if found.end() < len(c.text) or c.ended:
             c.at = found.end()
             return found[0]
-        if found.end() - c.at > _LONGEST_NAME:
-            raise Broken("a name without an end")
         yield
 
 

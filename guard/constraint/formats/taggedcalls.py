@@ -34,7 +34,9 @@ def _word(c: Cursor) -> Generator[None, None, str]:
     while True:
         found = _WORD_END.search(c.text, c.at)
         end = found.start() if found else len(c.text)
-        if found or c.ended or end - c.at > _NAME_LIMIT:
+        if end - c.at > _NAME_LIMIT:
+            raise Broken("a name without an end", prose=True)
+        if found or c.ended:
             word = c.text[c.at : end]
             c.at = end
             return word
