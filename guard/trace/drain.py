@@ -50,7 +50,8 @@ class _Cursor(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """``frames`` point into the bytes that were read; ``last``: the segment is complete and ends here."""
+    """``frames`` point into the bytes that were read; ``last``: the segment is complete and ends here; ``caught_up``:
+    there was no more to read when it was read."""
 
     worker: str
     segment: str
@@ -59,6 +60,7 @@ class Batch(NamedTuple):
     frames: list[Frame]
     damage: list[Damage]
     last: bool
+    caught_up: bool
     again: bool
 
     @property
@@ -93,8 +95,8 @@ class Drain:
                     self._cursors[worker] = _Cursor(segment, batch.end, 0, batch.last)
                     yield batch
                     done = batch.last
-                    if len(batch.frames) < self.records and batch.end - batch.start < self.size // 2 and not done:
-                        break  # few records are left to collect some more
+                    if batch.caught_up and not done:
+                        break  # the next few records are left to collect some more
                 if not done:
                     break  # still being written: nothing of this worker comes after it
 
@@ -180,7 +182,9 @@ class Drain:
         last = complete and end >= size
         if end == start and not last:
             return None
-        return Batch(worker, segment, start, end, frames, damage, last, bool(pending) or self._of(worker).doubtful)
+        caught_up = not pending and at_end and len(frames) < self.records
+        again = bool(pending) or self._of(worker).doubtful
+        return Batch(worker, segment, start, end, frames, damage, last, caught_up, again)
 
     def _cursor(self, worker: str) -> _Cursor:
         if worker not in self._cursors:
