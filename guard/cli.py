@@ -72,12 +72,13 @@ def serve(config_path: Path, log_level: str) -> None:
     """Serve gRPC and the OpenAI HTTP API in front of the configured engines."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     config = read_config(config_path)
+    from guard.config import place_of
     from guard.serve import ServeError, run
 
     try:
         run(config, lambda line: click.echo(line))
     except ServeError as error:
-        click.echo(f"outguard serve: {error}", err=True)
+        click.echo(f"{place_of(config_path, error.key)}: {error}", err=True)
         sys.exit(2)
 
 

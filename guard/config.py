@@ -7,6 +7,7 @@ never written in the file: a key is named by the environment variable that holds
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from guard.constraint.formats.families import FORMATS
+from guard.trace.store import parse_dsn
 
 Dialect = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "plain"]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -189,6 +191,7 @@ class Config(_Section):
             problems.append(
                 (("trace", "retention", "hash_key_env"), f"the variable {retention.hash_key_env} is not set")
             )
+        problems.extend(_wrong_places(self.listen, self.trace))
         if problems:
             raise _Problems(problems)
         return self
@@ -196,6 +199,21 @@ class Config(_Section):
     def policy_of(self, route: RouteConfig, name: str) -> Policy | None:
         """The policy a request asked for by name, or its route's own. None: there is none of that name."""
         return self.policies.get(name or route.policy)
+
+
+def _wrong_places(listen: Listen, trace: TraceConfig) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Addresses that have the right form and lead nowhere."""
+    if not listen.http and not listen.grpc:
+        yield ("listen",), "both protocols are off, so nobody could ask anything"
+    for name in ("http", "grpc"):
+        port = getattr(listen, name).rpartition(":")[2]
+        if port and int(port) > 65_535:
+            yield ("listen", name), f"there is no port {port}"
+    if trace.store != "none":
+        try:
+            parse_dsn(trace.store)
+        except ValueError as error:
+            yield ("trace", "store"), str(error)
 
 
 class _Problems(ValueError):
@@ -214,6 +232,15 @@ def load_config(path: str | Path) -> Config:
     except UnicodeDecodeError as error:
         raise ConfigError([f"{name}: is not UTF-8 text (byte {error.start})"]) from error
     return parse_config(text, name)
+
+
+def place_of(path: str | Path, key: str) -> str:
+    """``file:line`` of a dotted key of a file that has been read before; of the deepest part of it that is there."""
+    try:
+        root = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except (OSError, ValueError, yaml.YAMLError):
+        return str(path)  # it was another file a moment ago
+    return f"{path}:{_line(root, tuple(key.split('.')))}"
 
 
 def parse_config(text: str, name: str = "config") -> Config:

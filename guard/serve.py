@@ -28,7 +28,11 @@ Announce = Callable[[str], None]
 
 
 class ServeError(Exception):
-    """Why the sidecar could not start."""
+    """Why the sidecar could not start: ``key`` of the configuration leads to something that cannot be had."""
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(f"{key}: {message}")
+        self.key = key
 
 
 def run(config: Config, announce: Announce) -> None:
@@ -52,15 +56,21 @@ async def serve(config: Config, announce: Announce) -> None:
             stack.push_async_callback(engine.aclose)
         constraints = ConstraintCache()
         stack.callback(constraints.close)
-        tracing = build_tracing(config)
+        try:
+            tracing = build_tracing(config)
+        except OSError as error:
+            raise ServeError("trace.spool", f"{error.filename} cannot be written: {error.strerror}") from error
         await tracing.start()
         stack.push_async_callback(tracing.aclose)
         pipeline = Pipeline(config, engines, constraints, tracing)
         keys = config.listen.api_keys()
         if config.listen.grpc:
-            grpc_server, port = create_server(
-                pipeline, address=config.listen.grpc, api_keys=keys, max_message_bytes=config.limits.max_body_bytes
-            )
+            try:
+                grpc_server, port = create_server(
+                    pipeline, address=config.listen.grpc, api_keys=keys, max_message_bytes=config.limits.max_body_bytes
+                )
+            except RuntimeError as error:
+                raise ServeError("listen.grpc", f"{config.listen.grpc} cannot be bound (its port is taken?)") from error
             await grpc_server.start()
             stack.push_async_callback(grpc_server.stop, DRAIN_SECONDS)
             announce(f"grpc {config.listen.grpc.rpartition(':')[0]}:{port}")
@@ -76,7 +86,7 @@ async def serve(config: Config, announce: Announce) -> None:
             try:
                 http_server = serve_http(app, host, int(wanted), grace=int(DRAIN_SECONDS))
             except OSError as error:
-                raise ServeError(f"listen.http: {config.listen.http} cannot be bound: {error.strerror}") from error
+                raise ServeError("listen.http", f"{config.listen.http} cannot be bound: {error.strerror}") from error
             serving = asyncio.ensure_future(http_server.serve())
             stack.push_async_callback(_finish, http_server.stop, serving)
             announce("http {}:{}".format(*http_server.address))
