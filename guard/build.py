@@ -15,6 +15,19 @@ from guard.trace.tracing import Tracing
 
 def build_engine(config: EngineConfig) -> Engine:
     timeouts = config.timeouts
+    constrains = config.constraints == "engine"
+    if config.dialect == "torch":
+        from guard.engines.torch_engine import TorchEngine
+
+        return TorchEngine.at(
+            config.name,
+            config.url,
+            model=config.model,
+            constrains=constrains,
+            first_token_timeout=timeouts.first_token,
+            between_tokens_timeout=timeouts.between_tokens,
+            total_timeout=timeouts.total,
+        )
     return OpenAIHttpEngine(
         config.name,
         config.url,
@@ -22,6 +35,7 @@ def build_engine(config: EngineConfig) -> Engine:
         model=config.model or None,
         api_key=config.api_key(),
         headers=config.headers,
+        constrains=constrains,
         connect_timeout=timeouts.connect,
         first_token_timeout=timeouts.first_token,
         between_tokens_timeout=timeouts.between_tokens,

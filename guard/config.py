@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from guard.constraint.formats.families import FORMATS
 from guard.trace.store import parse_dsn
 
-Dialect = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "plain"]
+Dialect = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "plain", "torch"]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:-]*$")]
 
@@ -46,11 +46,14 @@ class Timeouts(_Section):
 
 class EngineConfig(_Section):
     """One engine. ``model`` is the name it serves under (the caller's name is sent when empty); ``version``, ``image``,
-    ``cluster``, ``node`` and ``precision`` are the axes that a failure is later attributed to."""
+    ``cluster``, ``node`` and ``precision`` are the axes that a failure is later attributed to. ``constraints``: guard
+    never sends the format that a caller asked for to this engine, and keeps to it by itself. An engine of the dialect
+    torch is a model in this process, at ``torch:///path`` (guard/engines/torch_engine.py)."""
 
     name: Name
-    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/.*)?$")]
+    url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+(/.*)?|torch:///.+)$")]
     dialect: Dialect = "plain"
+    constraints: Literal["engine", "guard"] = "engine"
     model: str = ""
     api_key_env: str = ""
     headers: dict[str, str] = {}
@@ -165,6 +168,8 @@ class Config(_Section):
             if engine.name in seen:
                 problems.append((("engines", i, "name"), f"a second engine is called {engine.name!r}"))
             seen.add(engine.name)
+            if problem := _wrong_address(engine):
+                problems.append((("engines", i, "url"), problem))
             if engine.api_key_env and engine.api_key_env not in os.environ:
                 problems.append((("engines", i, "api_key_env"), f"the variable {engine.api_key_env} is not set"))
         models: set[str] = set()
@@ -199,6 +204,21 @@ class Config(_Section):
     def policy_of(self, route: RouteConfig, name: str) -> Policy | None:
         """The policy a request asked for by name, or its route's own. None: there is none of that name."""
         return self.policies.get(name or route.policy)
+
+
+def _wrong_address(engine: EngineConfig) -> str:
+    """What is wrong with the address of a model in this process; nothing for other engines."""
+    if (engine.dialect == "torch") != engine.url.startswith("torch:"):
+        return "the dialect torch and a torch:/// address go together"
+    if engine.dialect != "torch":
+        return ""
+    from guard.engines.torch_engine import address
+
+    try:
+        address(engine.url)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _wrong_places(listen: Listen, trace: TraceConfig) -> Iterator[tuple[tuple[str | int, ...], str]]:

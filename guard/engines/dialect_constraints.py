@@ -61,12 +61,12 @@ def write_sglang(asked: Asked, body: Body) -> tuple[str, ...]:
             return (named(constraint),)
         case "json_schema" if asked.kind == "completion":
             body["json_schema"] = json_text(constraint.value)
-            return dropped(constraint, _XGRAMMAR_DROPS)
+            return dropped(constraint, XGRAMMAR_DROPS)
         case "json_object" if asked.kind == "completion":
             body["json_schema"] = json_text({"type": "object"})
         case "json_schema" | "json_object":
             body["response_format"] = response_format(constraint)
-            return dropped(constraint, _XGRAMMAR_DROPS)
+            return dropped(constraint, XGRAMMAR_DROPS)
         case "regex":
             body["regex"] = constraint.value
         case "choice":
@@ -85,7 +85,7 @@ def write_trtllm(asked: Asked, body: Body) -> tuple[str, ...]:
     match constraint.kind:
         case "json_schema" if isinstance(constraint.value, dict):
             body["response_format"] = {"type": "json", "schema": constraint.value}
-            return dropped(constraint, _XGRAMMAR_DROPS)
+            return dropped(constraint, XGRAMMAR_DROPS)
         case "json_object":
             body["response_format"] = {"type": "json_object"}
         case "regex":
@@ -202,7 +202,7 @@ def _in_gbnf(text: str) -> str:
 # --- schema keywords that a grammar drops -------------------------------------------------------------------------
 
 _VLLM_DROPS: Final = frozenset({"oneOf", "allOf", "not", "if", "dependentRequired", "dependentSchemas"})
-_XGRAMMAR_DROPS: Final = _VLLM_DROPS | {
+XGRAMMAR_DROPS: Final = _VLLM_DROPS | {
     "multipleOf",
     "uniqueItems",
     "contains",

@@ -13,6 +13,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from guard.engines.contract import Capabilities, EngineError, EngineRequest, Health
 from guard.engines.dialects import capabilities, write_request
 from guard.engines.error_body import read_error_body, retry_after_seconds
@@ -96,9 +98,9 @@ class OpenAIStream:
 
 
 class OpenAIHttpEngine:
-    """``model``: the name it serves under; the caller's own name is sent where it is None. Timeouts are seconds:
-    ``first_token`` from the sent request to the first event of the answer, ``between_tokens`` from then on, ``total``
-    over the whole attempt."""
+    """``model``: the name it serves under; the caller's own name is sent where it is None. ``constrains``: whether it
+    is sent the formats that its answers must have. Timeouts are seconds: ``first_token`` from the sent request to the
+    first event of the answer, ``between_tokens`` from then on, ``total`` over the whole attempt."""
 
     def __init__(
         self,
@@ -109,6 +111,7 @@ class OpenAIHttpEngine:
         *,
         api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
+        constrains: bool = True,
         connect_timeout: float = 2.0,
         first_token_timeout: float = 60.0,
         between_tokens_timeout: float = 20.0,
@@ -119,6 +122,9 @@ class OpenAIHttpEngine:
         self.dialect = dialect
         self.model = model or None
         self.capabilities: Capabilities = capabilities(dialect)
+        if not constrains:
+            self.capabilities = replace(self.capabilities, constraints=frozenset(), resume_constrained=False)
+        self._constrains = constrains
         fixed = dict(headers or {})
         if api_key:
             fixed["authorization"] = f"Bearer {api_key}"
@@ -132,6 +138,8 @@ class OpenAIHttpEngine:
 
     async def open(self, request: EngineRequest) -> OpenAIStream:
         """Send one attempt. Raises EngineError (ResumeUnsupported among them)."""
+        if not self._constrains:
+            request = replace(request, constrain=False)
         wire = write_request(self.dialect, request, self.model or request.request.model)
         headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
         if request.request.traceparent:

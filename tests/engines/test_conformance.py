@@ -1,20 +1,24 @@
-"""What every engine must do, whoever it is: the scripted one and the one over HTTP play the same scenes."""
+"""What every engine must do, whoever it is: the scripted one, the one over HTTP and the one in this process play the
+same scenes, as far as they have them: a model in this process has no wire that could be cut."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import torch_models
 from replay_server import ReplayServer, Reply, chunk, sse
 
 from guard.engines.contract import Capabilities, Engine, EngineError, EngineRequest, Health
 from guard.engines.openai_http import OpenAIHttpEngine
 from guard.engines.scripted import Pause, Play, ScriptedEngine, Silence, Step
-from guard.events import Closed, Done, Fault, FinishReason, Opened, StreamEvent, TextDelta
+from guard.engines.torch_engine import TorchEngine
+from guard.events import Closed, Done, Fault, FinishReason, Opened, StreamEvent, TextDelta, Usage
 from guard.request import GenerationRequest
 
 HELLO = [chunk("Hel"), chunk("lo"), chunk(finish="stop")]
@@ -30,25 +34,32 @@ FIRST: Step = [OPENED, TextDelta(0, "content", "Hel")]
 
 @dataclass
 class Scene:
-    """One answer, as the script of the fake and as the wire of a real engine."""
+    """One answer: as the script of the fake, as the wire of a real engine, and as the tokens of a model."""
 
     play: Play
     reply: Reply
+    tokens: list[Any] = field(default_factory=list)
 
 
-WHOLE = Scene(Play([SAID, [Done(), Closed(True)]]), Reply(sse(*HELLO)))
+WHOLE = Scene(Play([SAID, [Done(), Closed(True)]]), Reply(sse(*HELLO)), ["Hel", "lo"])
 PIECES = Scene(
-    Play([[event] for event in SAID] + [[Done()], [Closed(True)]]), Reply(sse(*HELLO), every=40, delay=0.001)
+    Play([[event] for event in SAID] + [[Done()], [Closed(True)]]),
+    Reply(sse(*HELLO), every=40, delay=0.001),
+    ["Hel", "lo"],
 )
 NO_DONE = Scene(Play([SAID, [Closed(True)]]), Reply(sse(*HELLO, done=False)))
-SILENT = Scene(Play([FIRST, Silence()]), Reply(sse(*HELLO[:1], done=False), end="hang"))
+SILENT = Scene(
+    Play([FIRST, Silence()]), Reply(sse(*HELLO[:1], done=False), end="hang"), ["Hel", threading.Event(), "lo"]
+)
 SLOW = Scene(
     Play([FIRST, Pause(0.02), SAID[2:], [Done(), Closed(True)]]),
     Reply(sse(*HELLO), cuts=[len(sse(HELLO[0], done=False))], delay=0.02),
+    ["Hel", 0.02, "lo"],
 )
 FAULTY = Scene(
     Play([FIRST, [Fault("error_event", "died", 500)]]),
     Reply(sse(HELLO[0], {"error": {"message": "died", "code": 500}})),
+    ["Hel", RuntimeError("died")],
 )
 CUT = Scene(Play([FIRST, [Fault("cut", "gone")]]), Reply(sse(HELLO[0], done=False), end="close"))
 BUSY = Scene(
@@ -92,7 +103,45 @@ async def over_http(*scenes: Scene) -> AsyncIterator[Stage]:
         await engine.aclose()
 
 
-ENGINES = pytest.mark.parametrize("on_stage", [scripted, over_http])
+@asynccontextmanager
+async def in_process(*scenes: Scene) -> AsyncIterator[Stage]:
+    """One model, which says the same to everyone: that of the first scene."""
+    tokenizer = torch_models.new_tokenizer()
+    tokens = scenes[0].tokens
+    for step in tokens:
+        if isinstance(step, threading.Event):
+            step.clear()
+    script = torch_models.Script(tokenizer, *tokens)
+
+    def load() -> Any:
+        from guard.engines.torch_model import Model
+
+        return Model(script, tokenizer)
+
+    engine = TorchEngine("torch", load, model="m")
+
+    def let_go() -> None:
+        for step in tokens:
+            if isinstance(step, threading.Event):
+                step.set()
+
+    async def gone() -> None:
+        let_go()  # a model can be left between two tokens
+        async with asyncio.timeout(1):
+            while engine.busy:  # noqa: ASYNC110  the engine's threads set no Event of ours
+                await asyncio.sleep(0.01)
+
+    yield Stage(engine, gone, lambda: script.calls // (len(tokens) + 1))
+    let_go()
+    await engine.aclose()
+
+
+TORCH = pytest.param(
+    in_process,
+    marks=[pytest.mark.slow, pytest.mark.skipif(bool(torch_models.missing()), reason=torch_models.missing() or "-")],
+)
+ENGINES = pytest.mark.parametrize("on_stage", [scripted, over_http, TORCH])
+ON_A_WIRE = pytest.mark.parametrize("on_stage", [scripted, over_http])
 Stager = Callable[..., Any]
 
 
@@ -104,7 +153,21 @@ async def all_of(engine: Engine) -> list[StreamEvent]:
     stream = await engine.open(a_request())
     found = [event async for batch in stream for event in batch]
     await stream.aclose()
-    return found
+    return plain(found)
+
+
+def plain(events: list[StreamEvent]) -> list[StreamEvent]:
+    """Without what only some engines tell: ids of answers and of tokens, usage."""
+    out: list[StreamEvent] = []
+    for event in events:
+        if isinstance(event, TextDelta):
+            out.append(TextDelta(event.choice, event.channel, event.text))
+        elif isinstance(event, Opened):
+            assert event.response_id
+            out.append(Opened("chatcmpl-1", event.model))
+        elif not isinstance(event, Usage):
+            out.append(event)
+    return out
 
 
 @ENGINES
@@ -123,20 +186,29 @@ async def test_batches_are_lists_and_none_is_empty(on_stage: Stager) -> None:
         assert all(isinstance(batch, list) and batch for batch in batches)
 
 
-@ENGINES
+@ON_A_WIRE
 async def test_a_stream_without_done_is_closed_and_no_more(on_stage: Stager) -> None:
     async with on_stage(NO_DONE) as stage:
         assert await all_of(stage.engine) == [*SAID, Closed(True)]
 
 
-@ENGINES
+@ON_A_WIRE
 async def test_an_empty_answer(on_stage: Stager) -> None:
     async with on_stage(EMPTY) as stage:
         assert await all_of(stage.engine) == [Closed(True)]
 
 
+@ON_A_WIRE
+async def test_a_cut_is_the_last_event(on_stage: Stager) -> None:
+    async with on_stage(CUT) as stage:
+        *before, fault = await all_of(stage.engine)
+        assert before == FIRST
+        assert isinstance(fault, Fault)
+        assert fault.kind == "cut"
+
+
 @ENGINES
-@pytest.mark.parametrize(("scene", "kind"), [(FAULTY, "error_event"), (CUT, "cut")])
+@pytest.mark.parametrize(("scene", "kind"), [(FAULTY, "error_event")])
 async def test_a_fault_is_the_last_event(on_stage: Stager, scene: Scene, kind: str) -> None:
     async with on_stage(scene) as stage:
         *before, fault = await all_of(stage.engine)
@@ -146,7 +218,7 @@ async def test_a_fault_is_the_last_event(on_stage: Stager, scene: Scene, kind: s
 
 
 @ENGINES
-@pytest.mark.parametrize("scene", [WHOLE, FAULTY, CUT])
+@pytest.mark.parametrize("scene", [WHOLE, FAULTY])
 async def test_after_the_end_it_stays_ended(on_stage: Stager, scene: Scene) -> None:
     async with on_stage(scene) as stage:
         stream = await stage.engine.open(a_request())
@@ -157,7 +229,7 @@ async def test_after_the_end_it_stays_ended(on_stage: Stager, scene: Scene) -> N
         assert [batch async for batch in stream] == []
 
 
-@ENGINES
+@ON_A_WIRE
 async def test_a_refusal_is_raised_by_open(on_stage: Stager) -> None:
     async with on_stage(BUSY, WHOLE) as stage:
         with pytest.raises(EngineError) as raised:
@@ -172,7 +244,7 @@ async def test_a_refusal_is_raised_by_open(on_stage: Stager) -> None:
 async def test_aclose_tells_the_engine_at_once(on_stage: Stager) -> None:
     async with on_stage(SILENT) as stage:
         stream = await stage.engine.open(a_request())
-        assert await anext(aiter(stream)) == FIRST
+        assert plain(await anext(aiter(stream))) == FIRST
         async with asyncio.timeout(0.1):
             await stream.aclose()
         await stage.gone()
@@ -185,7 +257,7 @@ async def test_aclose_wakes_whoever_reads(on_stage: Stager) -> None:
         stream = await stage.engine.open(a_request())
 
         async def read() -> list[StreamEvent]:
-            return [event async for batch in stream for event in batch]
+            return plain([event async for batch in stream for event in batch])
 
         reader = asyncio.create_task(read())
         await asyncio.sleep(0.05)
