@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -46,6 +45,7 @@ class AttemptEvidence:
         self.why: Condemned | None = None
         self.traceparent = context.traceparent(attempt_span_id(context.span_id, choice, attempt))
         self.arrivals = array("d")  # when each read of the engine's stream came
+        self.first_out = 0.0  # when something was released for the first time
         self.record = AttemptRecord(
             choice=choice,
             attempt=attempt,
@@ -68,7 +68,9 @@ class AttemptEvidence:
         self._released = 0
 
     def saw(self, out: list[GuardEvent]) -> None:
-        """What was released, with token ids and logprobs where the engine gave them."""
+        """What was released after the last arrival, with token ids and logprobs where the engine gave them."""
+        if not self.first_out and self.arrivals:
+            self.first_out = self.arrivals[-1]
         for event in out:
             if type(event) is Release:
                 self._released += len(event.text)
@@ -150,6 +152,7 @@ class Evidence:
         constraint = request.constraint
         self.context = context
         self.answers: list[Answer | Judged] = []
+        self.attempts: list[AttemptEvidence] = []
         self.started = now
         self.record = RequestRecord(
             trace_id=context.trace_id,
@@ -179,15 +182,12 @@ class Evidence:
     def trace_id(self) -> str:
         return self.record.trace_id
 
-    def first_token(self, arrivals: Sequence[float]) -> None:
-        """Something may leave for the first time, with the last arrival."""
-        if not self.record.first_token_ms and arrivals:
-            self.record.first_token_ms = (arrivals[-1] - self.started) * 1e3
-
     def close(self, now: float, outcome: str = "") -> RequestRecord:
         """The finished record. ``outcome`` is given when the answers did not come to their own end."""
         record = self.record
         record.duration_ms = (now - self.started) * 1e3
+        first_out = min((attempt.first_out for attempt in self.attempts if attempt.first_out), default=0.0)
+        record.first_token_ms = (first_out - self.started) * 1e3 if first_out else 0.0
         answers = sorted(self.answers, key=lambda answer: answer.choice)
         failures = [answer.failure for answer in answers if answer.failure is not None]
         record.outcome = outcome or ("failed" if failures else "ok")

@@ -78,7 +78,7 @@ class Pipeline:
         try:
             job = await admit(self._config, self._constraints, request, now=self._clock())
             evidence.record.policy = job.policy_name
-            plan = plan_for(request, job.policy, job.compiled)
+            plan = plan_for(request, job.policy, job.compiled, job.tools)
             yield [Started(request.id, evidence.trace_id, request.model, job.engines[0])]
             missing = request.n
             async with aclosing(self._choices(job, plan, evidence)) as batches:
@@ -129,20 +129,29 @@ class Pipeline:
             try:
                 stream = await self._open(answer, trail)
                 if stream is not None:
+                    clock, feed, arrived, kept = self._clock, guard.feed, trail.arrivals.append, answer.kept
                     async with aclosing(stream):
                         async for events in stream:
-                            trail.arrivals.append(self._clock())
-                            out = guard.feed(events)
-                            if out and self._leaves(out, answer, trail, evidence):
-                                yield out
+                            arrived(clock())
+                            out = feed(events)
+                            if out:
+                                trail.saw(out)
+                                if kept is None:
+                                    yield out
+                                else:
+                                    kept.extend(out)
                             if guard.ended:
                                 break
                     if not guard.ended:
                         guard.feed([Closed(clean=False)])  # an engine that broke its contract
                     trail.why = guard.condemned
                     out = guard.cut()
-                    if out and self._leaves(out, answer, trail, evidence):
-                        yield out
+                    if out:
+                        trail.saw(out)
+                        if kept is None:
+                            yield out
+                        else:
+                            kept.extend(out)
             finally:
                 self._on_engine[engine] -= 1
                 trail.close(guard, self._clock())
@@ -186,16 +195,6 @@ class Pipeline:
             return stream
         return None
 
-    @staticmethod
-    def _leaves(out: list[GuardEvent], answer: Answer, trail: AttemptEvidence, evidence: Evidence) -> bool:
-        """Take note of what the guard let go. Whether it leaves now; else it is kept until the answer has ended."""
-        trail.saw(out)
-        evidence.first_token(trail.arrivals)
-        if answer.kept is None:
-            return True
-        answer.kept.extend(out)
-        return False
-
     # --- what is kept of it ------------------------------------------------------------------------------------------
 
     def _evidence(self, request: GenerationRequest) -> Evidence:
@@ -223,6 +222,7 @@ class Pipeline:
             concurrency=self._on_engine[answer.engine],
             resumed=-1 if delivered.nothing else delivered.length(),
         )
+        evidence.attempts.append(trail)
         evidence.record.attempts.append(trail.record)
         return trail
 
