@@ -8,17 +8,20 @@ from msgspec import Struct
 from guard.config import Config, Policy, RouteConfig
 from guard.constraint.cache import ConstraintCache
 from guard.constraint.compile import CompiledConstraint
+from guard.constraint.toolschema import constraint_of
 from guard.request import GenerationRequest, PolicyOverrides, RequestError
 
 
 class Job(Struct):
-    """``engines``: names, in the order in which they are tried. ``deadline``: seconds on the monotonic clock."""
+    """``tools``: what holds the arguments of each tool's calls. ``engines``: names, in the order in which they are
+    tried. ``deadline``: seconds on the monotonic clock."""
 
     request: GenerationRequest
     policy: Policy
     policy_name: str
     engines: tuple[str, ...]
     compiled: CompiledConstraint | None
+    tools: dict[str, CompiledConstraint]
     deadline: float
 
 
@@ -34,10 +37,15 @@ async def admit(config: Config, constraints: ConstraintCache, request: Generatio
         raise RequestError(f"at most {config.limits.max_choices} choices can be asked for, not {request.n}", "n")
     engines = _engines(route, request)
     compiled = await constraints.compile(request.constraint) if request.constraint else None
+    tools = {
+        tool.name: await constraints.compile(constraint)
+        for tool in request.tools
+        if (constraint := constraint_of(tool)) is not None
+    }
     deadline = now + config.limits.request_timeout
     if request.deadline is not None:
         deadline = min(deadline, request.deadline)
-    return Job(request, policy, request.policy or route.policy, engines, compiled, deadline)
+    return Job(request, policy, request.policy or route.policy, engines, compiled, tools, deadline)
 
 
 def route_of(config: Config, model: str) -> RouteConfig:

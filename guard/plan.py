@@ -7,6 +7,7 @@ Made once a request; every attempt at the answer gets fresh ones from it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from detectors import Leak, Panel, StreamIntegrity
@@ -25,7 +26,14 @@ PROMPT_CHARS = 20_000
 """How much of the prompt's end detectors may look at: what a caller asks for stands in the last turns."""
 
 
-def plan_for(request: GenerationRequest, policy: Policy, compiled: CompiledConstraint | None) -> Plan:
+def plan_for(
+    request: GenerationRequest,
+    policy: Policy,
+    compiled: CompiledConstraint | None,
+    tools: Mapping[str, CompiledConstraint] | None = None,
+) -> Plan:
+    """``tools`` holds what was compiled already of the tools' schemas, by name; what is missing is compiled when
+    called."""
     prompt = prompt_text(request)
     json_content = request.constraint is not None and request.constraint.kind in ("json_schema", "json_object")
     tool_names = tuple(tool.name for tool in request.tools)
@@ -45,6 +53,8 @@ def plan_for(request: GenerationRequest, policy: Policy, compiled: CompiledConst
             known_ids=known_call_ids(request.messages),
             repairs=policy.repairs,
             mint=lambda index: minted_id(request.id, index),
+            enforce=policy.constraints == "enforce",
+            compiled=tools,
         )
 
     def new_text_calls(channel: str, format: str) -> ContentToolParser:

@@ -55,7 +55,7 @@ class ToolGuard(Protocol):
 
     def feed(self, delta: ToolDelta) -> Sequence[ToolRelease | Finding | Repair]: ...
 
-    def finish(self, truncated: bool) -> Sequence[ToolRelease | Finding | Repair]: ...
+    def finish(self, truncated: bool, *, answered: bool) -> Sequence[ToolRelease | Finding | Repair]: ...
 
     @property
     def calls(self) -> int: ...
@@ -199,29 +199,29 @@ class StreamGuard:
         return out
 
     def _text(self, delta: TextDelta, out: list[GuardEvent]) -> None:
-        channel = self._channels.get(delta.channel) or self._open(delta.channel)
-        text = delta.text
-        if delta.token_ids is not None:
-            self.tokens += len(delta.token_ids)
+        name, text, token_ids, logprobs = delta.channel, delta.text, delta.token_ids, delta.logprobs
+        channel = self._channels.get(name) or self._open(name)
+        if token_ids is not None:
+            self.tokens += len(token_ids)
         elif text:
-            self.tokens += len(delta.logprobs) if delta.logprobs else 1
+            self.tokens += len(logprobs) if logprobs else 1
         start = channel.fed
         channel.fed = end = start + len(text)
-        checker = channel.checker
-        logprobs = _chosen(delta.logprobs) if delta.logprobs else None
+        checker, panel = channel.checker, channel.panel
+        chosen = _chosen(logprobs) if logprobs else None
         if checker is None:
-            found = channel.panel.feed(text, delta.token_ids, logprobs)
-            clear = channel.panel.doubt
+            found = panel.feed(text, token_ids, chosen)
+            clear = panel.doubt
         else:
             found = checker.feed(text)
             seen = self._seen_until(found, start, text) if found else text
-            found = _in_order(found, channel.panel.feed(seen, delta.token_ids, logprobs))
+            found = _in_order(found, panel.feed(seen, token_ids, chosen))
             clear = channel.clear()
         if found:
             self._take(found, out)
-        if clear >= end and not self._pending and not self.ended and not (checker and checker.drops):
-            if text or delta.token_ids or delta.logprobs:
-                release = Release(self._choice, delta.channel, text, delta.token_ids, delta.logprobs)
+        if clear >= end and not (self._pending or self.ended or (checker and checker.drops)):
+            if text or token_ids or logprobs:
+                release = Release(self._choice, name, text, token_ids, logprobs)
                 self._delivered.add(release)
                 out.append(release)
             return
@@ -352,7 +352,9 @@ class StreamGuard:
 
     def _finish_channels(self, truncated: bool, out: list[GuardEvent]) -> None:
         if self._tools is not None:
-            self._take_calls(self._tools.finish(truncated), out)
+            content = self._channels.get(CONTENT)
+            answered = content is not None and content.panel.facts().visible > 0
+            self._take_calls(self._tools.finish(truncated, answered=answered), out)
         calls = self._tools.calls if self._tools else 0
         if self._plan.new_checker and CONTENT not in self._channels and not calls:
             self._open(CONTENT)

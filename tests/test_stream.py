@@ -251,7 +251,7 @@ class Calls:
                 return [Finding("tool.unknown_name", "error", "no such tool")]
         return [ToolRelease(0, delta.index or 0, delta.arguments, delta.id, delta.name)]
 
-    def finish(self, truncated: bool) -> Sequence[ToolRelease | Finding | Repair]:
+    def finish(self, truncated: bool, *, answered: bool) -> Sequence[ToolRelease | Finding | Repair]:
         return ()
 
     def verdict(self) -> str:
