@@ -7,16 +7,18 @@ says what is wrong with the constraint, constraint_too_complex which limit it br
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import Struct
 
+from guard.constraint.automaton import TooLarge
 from guard.constraint.contract import Checker
 from guard.constraint.json_check import JsonChecker, Release
 from guard.constraint.judge import Judge
 from guard.constraint.limits import Limits, depth_of, invalid, shape_of, too_complex
-from guard.constraint.regex_check import regex_maker
+from guard.constraint.regex_check import Unsupported, regex_automaton, regex_maker
 from guard.constraint.schema_graph import VALIDATORS, SchemaGraph, draft_of
 from guard.constraint.spec import Constraint
 from guard.constraint.text_check import choice_maker
@@ -130,5 +132,18 @@ def _unfit(error: Exception, param: str) -> Exception:
         return too_complex(param, "the schema nests too deeply")
     if "size limit" in message or "exceeds size" in message:
         return too_complex(param, f"a pattern compiles to more than may be ({message})")
+    if message.endswith('is not a "regex"') and _is_large(getattr(error, "instance", None)):
+        return too_complex(param, "a pattern expands to more than may be")
     path = "/".join(str(step) for step in getattr(error, "instance_path", []) or [])
     return invalid(param, f"no valid JSON schema: {message}" + (f" (at {path})" if path else ""))
+
+
+def _is_large(pattern: Any) -> bool:
+    """Whether a pattern that the judge does not take is well formed, but written out too large."""
+    try:
+        regex_automaton(str(pattern))
+    except TooLarge:
+        return True
+    except (re.error, Unsupported):
+        pass
+    return False

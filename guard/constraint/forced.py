@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from guard.constraint.json_syntax import ARRAY, FALSE, NULL, OBJECT, STRING, TRUE, JsonError, JsonReader
+from guard.constraint.json_syntax import ARRAY, DONE, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE, JsonError, JsonReader
 from guard.constraint.schema_graph import Node, Words
 from guard.constraint.schema_walk import Frame, SchemaWalk, Violation
 
@@ -24,7 +24,7 @@ def forced_text(walk: SchemaWalk, reader: JsonReader) -> str:
     """Moves ``walk`` and ``reader`` on over the text it returns."""
     out: list[str] = []
     length = 0
-    while length < _MOST and not reader.done:
+    while length < _MOST and reader.mode != DONE:
         piece = _next(walk, reader)
         if not piece:
             break
@@ -53,6 +53,11 @@ def _next(walk: SchemaWalk, reader: JsonReader) -> str:
         return _value(walk, frame)
     if frame is None or frame.node is None:
         return ""
+    if place == "number":
+        only = walk.node.only_value(NUMBER) if walk.node is not None else None
+        if only is None or json.dumps(only[0]) != reader.partial:
+            return ""
+        place = "after"
     if place in ("first_key", "key", "after") and frame.kind == OBJECT:
         return _in_object(frame, frame.node, place)
     if place in ("first_item", "after"):

@@ -1,14 +1,16 @@
-"""GBNF and EBNF, as llama.cpp and xgrammar write them, translated to Lark for llguidance.
+"""GBNF and EBNF, as llama.cpp and xgrammar write them, parsed.
 
-Both are grammars of characters: whatever can be read in any way is in the language. llguidance reads by tokens, the
-longest first, which would lose some of those ways; so every terminal becomes a token of one character, and every
-reading is followed. Line ends mean nothing: a rule begins where a name is followed by ``::=``.
+Both are grammars of characters: whatever can be read in any way is in the language. Line ends mean nothing: a rule
+begins where a name is followed by ``::=``.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
+
+from msgspec import Struct
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>(?:[ \t\r\n]|\#[^\n]*)+)
@@ -34,18 +36,82 @@ class TooDeep(Exception):
     pass
 
 
-def to_lark(text: str) -> str:
-    """The grammar in llguidance's Lark, with ``root`` as its start. Raises GrammarError with the line that is wrong."""
-    return _Translator(text).lark()
+class Chars(Struct, frozen=True):
+    """One character out of ``ranges`` (low, high), or one that is in none of them."""
+
+    ranges: tuple[tuple[str, str], ...]
+    negated: bool = False
 
 
-class _Translator:
+class Rule(Struct, frozen=True):
+    """A use of another rule."""
+
+    name: str
+
+
+class Sequence(Struct, frozen=True):
+    items: tuple[Expression, ...]
+
+
+class Choice(Struct, frozen=True):
+    items: tuple[Expression, ...]
+
+
+class Repeat(Struct, frozen=True):
+    item: Expression
+    least: int
+    most: int | None
+
+
+Expression = Chars | Rule | Sequence | Choice | Repeat
+
+
+def parse(text: str) -> dict[str, Expression]:
+    """The rules of a grammar, of which one is called root. Raises GrammarError with the line that is wrong, TooDeep."""
+    return _Parser(text).rules()
+
+
+def recursive_rules(rules: dict[str, Expression]) -> frozenset[str]:
+    """The rules that lead to themselves, of those that root leads to."""
+    reached: dict[str, set[str]] = {}
+    todo = ["root"]
+    while todo:
+        name = todo.pop()
+        if name not in reached:
+            reached[name] = set(_uses(rules[name]))
+            todo.extend(reached[name])
+    out: set[str] = set()
+    for name in reached:
+        seen: set[str] = set()
+        todo = list(reached[name])
+        while todo and name not in seen:
+            used = todo.pop()
+            if used not in seen:
+                seen.add(used)
+                todo.extend(reached[used])
+        if name in seen:
+            out.add(name)
+    return frozenset(out)
+
+
+def _uses(expression: Expression) -> Iterator[str]:
+    todo = [expression]
+    while todo:
+        match todo.pop():
+            case Rule(name):
+                yield name
+            case Sequence(items) | Choice(items):
+                todo.extend(items)
+            case Repeat(item):
+                todo.append(item)
+
+
+class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = self._split()
         self._at = 0
-        self._names: dict[str, str] = {}
-        self._defined: set[str] = set()
+        self._used: dict[str, None] = {}
 
     def _split(self) -> list[tuple[str, str, int]]:
         tokens: list[tuple[str, str, int]] = []
@@ -71,79 +137,73 @@ class _Translator:
         line = self._line(self._tokens[index][2]) if self._tokens else 1
         return GrammarError(f"line {line}: {wanted} was expected, not {self._peek()[1]!r}")
 
-    def lark(self) -> str:
-        rules: list[str] = []
+    def rules(self) -> dict[str, Expression]:
+        rules: dict[str, Expression] = {}
         while self._at < len(self._tokens):
             kind, name = self._peek()
             if kind != "name" or self._peek(1)[0] != "arrow":
                 raise self._wrong("a rule (name ::= ...)")
-            if name in self._defined:
+            if name in rules:
                 raise GrammarError(f"the rule {name!r} stands twice")
-            self._defined.add(name)
             self._at += 2
-            rules.append(f"{self._name(name)}: {self._alternatives(0)}")
-        missing = [name for name in self._names if name not in self._defined]
+            rules[name] = self._alternatives(0)
+        missing = [name for name in self._used if name not in rules]
         if missing:
             raise GrammarError(f"the rule {missing[0]!r} is used, but not defined")
-        if "root" not in self._defined:
+        if "root" not in rules:
             raise GrammarError("there is no rule called root")
-        return f"start: {self._name('root')}\n" + "\n".join(rules) + "\n"
+        return rules
 
-    def _name(self, name: str) -> str:
-        return self._names.setdefault(name, f"r{len(self._names)}")
-
-    def _alternatives(self, depth: int) -> str:
+    def _alternatives(self, depth: int) -> Expression:
         if depth > _MOST_DEPTH:
             raise TooDeep
         out = [self._sequence(depth)]
-        while self._peek()[1] == "|" and self._peek()[0] == "sign":
+        while self._peek() == ("sign", "|"):
             self._at += 1
             out.append(self._sequence(depth))
-        return " | ".join(out)
+        return out[0] if len(out) == 1 else Choice(tuple(out))
 
-    def _sequence(self, depth: int) -> str:
-        out: list[str] = []
+    def _sequence(self, depth: int) -> Expression:
+        out: list[Expression] = []
         while True:
             kind, text = self._peek()
+            piece: Expression
             if kind == "string":
-                piece = self._string(text)
+                piece = Sequence(tuple(_just(char) for char, _ in self._marked(text[1:-1])))
             elif kind == "set":
                 piece = self._set(text)
             elif kind == "name" and self._peek(1)[0] != "arrow":
-                piece = self._name(text)
+                self._used.setdefault(text)
+                piece = Rule(text)
             elif kind == "sign" and text == ".":
-                piece = "/(?s:.)/"
+                piece = Chars((), negated=True)
             elif kind == "sign" and text == "(":
                 self._at += 1
-                inner = self._alternatives(depth + 1)
+                piece = self._alternatives(depth + 1)
                 if self._peek()[1] != ")":
                     raise self._wrong("')'")
-                piece = f"({inner})"
             else:
-                return " ".join(out) or '""'
+                return out[0] if len(out) == 1 else Sequence(tuple(out))
             self._at += 1
             out.append(self._repeated(piece))
 
-    def _repeated(self, piece: str) -> str:
+    def _repeated(self, piece: Expression) -> Expression:
         while True:
             kind, text = self._peek()
             if kind == "sign" and text in "*+?":
-                piece = f"({piece}){text}"
+                piece = Repeat(piece, 1 if text == "+" else 0, 1 if text == "?" else None)
             elif kind == "count":
-                bounds = text[1:-1].replace(" ", "")
-                if any(int(bound) > _MOST_REPEATS for bound in bounds.split(",") if bound):
+                low, comma, high = text[1:-1].replace(" ", "").partition(",")
+                least = int(low)
+                most = (int(high) if high else None) if comma else least
+                if least > _MOST_REPEATS or (most or 0) > _MOST_REPEATS:
                     raise TooDeep
-                piece = '""' if bounds in ("0", "0,0") else f"({piece}){{{bounds}}}"
+                if most is not None and most < least:
+                    raise GrammarError(f"line {self._line(self._tokens[self._at][2])}: {text} is no count")
+                piece = Repeat(piece, least, most)
             else:
                 return piece
             self._at += 1
-
-    def _string(self, text: str) -> str:
-        chars = [_terminal(char) for char in self._chars(text[1:-1])]
-        return '""' if not chars else chars[0] if len(chars) == 1 else f"({' '.join(chars)})"
-
-    def _chars(self, text: str) -> list[str]:
-        return [char for char, _ in self._marked(text)]
 
     def _marked(self, text: str) -> list[tuple[str, bool]]:
         """The characters, and whether each was escaped."""
@@ -166,34 +226,25 @@ class _Translator:
             at = match.end()
         return out
 
-    def _set(self, text: str) -> str:
+    def _set(self, text: str) -> Chars:
         inner = text[1:-1]
         negated = inner.startswith("^")
         chars = self._marked(inner[1:] if negated else inner)
-        ranges: list[str] = []
+        ranges: list[tuple[str, str]] = []
         at = 0
         while at < len(chars):
-            low = chars[at][0]
-            high = low
+            low = high = chars[at][0]
             if at + 2 < len(chars) and chars[at + 1] == ("-", False):
                 high = chars[at + 2][0]
                 at += 2
             if high < low:
                 raise GrammarError(f"line {self._line(self._tokens[self._at][2])}: a range runs backwards")
-            ranges.append(_code(low) if low == high else f"{_code(low)}-{_code(high)}")
+            ranges.append((low, high))
             at += 1
-        if not ranges:
-            if negated:
-                return "/(?s:.)/"
+        if not ranges and not negated:
             raise GrammarError(f"line {self._line(self._tokens[self._at][2])}: an empty set matches nothing")
-        return f"/[{'^' if negated else ''}{''.join(ranges)}]/"
+        return Chars(tuple(ranges), negated)
 
 
-def _terminal(char: str) -> str:
-    return f"/{_code(char)}/"
-
-
-def _code(char: str) -> str:
-    if 0xD800 <= ord(char) <= 0xDFFF:
-        raise GrammarError("half a surrogate pair is no character")
-    return f"\\x{{{ord(char):X}}}"
+def _just(char: str) -> Chars:
+    return Chars(((char, char),))

@@ -1,4 +1,5 @@
-"""Grammars, by llguidance: EBNF and GBNF by way of gbnf.py, Lark as it is.
+"""Grammars: EBNF and GBNF by a recogniser of our own (pushdown.py), which follows every reading; Lark by llguidance,
+whose language it is: its terminals are read the longest first.
 
 llguidance is driven by bytes: its tokenizer has the 256 bytes for tokens and nothing else. Its own limits bound what a
 grammar may take, when it is compiled and at every step; a matcher that meets them says so instead of guessing.
@@ -7,16 +8,18 @@ grammar may take, when it is compiled and at every step; a matcher that meets th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
 import llguidance
 
+from guard.constraint.automaton import MOST_STATES, TooLarge
 from guard.constraint.contract import Checker
-from guard.constraint.gbnf import GrammarError, TooDeep, to_lark
+from guard.constraint.gbnf import GrammarError, TooDeep, parse
 from guard.constraint.json_check import Release
 from guard.constraint.limits import Limits, invalid, too_complex
+from guard.constraint.pushdown import Pushdown, PushdownMatcher
 from guard.constraint.spec import Constraint
 from guard.constraint.text_check import TextChecker
 
@@ -25,7 +28,8 @@ _MOST_FORCED: Final = 2_000
 _LIMITS: Final = llguidance.LLParserLimits(
     initial_lexer_fuel=1_000_000,
     step_lexer_fuel=200_000,
-    step_max_items=50_000,
+    step_max_items=200_000,
+    max_items_in_row=20_000,
     max_lexer_states=50_000,
     max_grammar_size=200_000,
     precompute_large_lexemes=False,
@@ -39,8 +43,8 @@ class _Bytes:
 
     eos_token_id = _END
     bos_token_id = None
-    tokens: Sequence[bytes] = [*(bytes([byte]) for byte in range(256)), b"<end>"]
-    special_token_ids: Sequence[int] = [_END]
+    tokens: tuple[bytes, ...] = (*(bytes([byte]) for byte in range(256)), b"<end>")
+    special_token_ids: tuple[int, ...] = (_END,)
 
     def __call__(self, text: bytes) -> list[int]:
         return list(text)
@@ -80,16 +84,17 @@ def grammar_maker(constraint: Constraint, limits: Limits) -> Callable[[Release, 
     text, param = constraint.value, constraint.param
     if len(text) > limits.grammar_chars:
         raise too_complex(param, f"the grammar has {len(text)} characters, and may have {limits.grammar_chars}")
-    if constraint.syntax == "lark":
-        lark = text
-    else:
+    if constraint.syntax != "lark":
         try:
-            lark = to_lark(text)
+            pushdown = Pushdown(parse(text))
         except GrammarError as error:
             raise invalid(param, f"no valid grammar: {error}") from None
         except TooDeep:
             raise too_complex(param, "the grammar nests or repeats more than may be") from None
-    return _maker(llguidance.LLMatcher.grammar_from_lark(lark), "grammar", "grammar", param)
+        except TooLarge:
+            raise too_complex(param, f"the grammar expands to more than {MOST_STATES} states") from None
+        return lambda release, _: TextChecker(lambda: PushdownMatcher(pushdown), "grammar", "grammar", release)
+    return _maker(llguidance.LLMatcher.grammar_from_lark(text), "grammar", "grammar", param)
 
 
 def rust_regex_maker(constraint: Constraint, limits: Limits, why: str) -> Callable[[Release, bool], Checker]:

@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from detectors.finding import Finding
 from guard.constraint.forced import forced_text
-from guard.constraint.json_syntax import JsonError, JsonReader
+from guard.constraint.json_syntax import DONE, JsonError, JsonReader
 from guard.constraint.judge import CLOSING, Judge, locate, pointer_of
 from guard.constraint.schema_graph import SchemaGraph
 from guard.constraint.schema_walk import SchemaWalk, Violation
@@ -73,7 +73,7 @@ class JsonChecker:
                 return (*self._noted(), self._error("json.invalid", error.at, error.message))
             except Violation as broken:
                 return (*self._noted(), self._violated(broken))
-            if reader.done:
+            if reader.mode == DONE:
                 return self._ended(text, at, used)
             walk = self._walk
             if walk.hold is None and not reader.escape and not walk.high:

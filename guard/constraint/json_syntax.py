@@ -58,7 +58,7 @@ class JsonError(Exception):
         self.message = message
 
 
-_BODY = re.compile(r'[^"\\\x00-\x1f]*').match
+_STOP = re.compile(r'["\\\x00-\x1f]').search
 _SPACE = re.compile(r"[ \t\n\r]*").match
 _ESCAPE = re.compile(r'\\(?:(["\\/bfnrt])|u([0-9a-fA-F]{4}))').match
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").match
@@ -73,7 +73,7 @@ UNHEARD: Final = 1 << 60
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 # What is expected next.
-_VALUE, _FIRST_ITEM, _FIRST_KEY, _NEXT_KEY, _COLON, _AFTER, _STRING, _ESCAPED, _NUMERAL, _LITERAL, _DONE = range(11)
+_VALUE, _FIRST_ITEM, _FIRST_KEY, _NEXT_KEY, _COLON, _AFTER, _STRING, _ESCAPED, _NUMERAL, _LITERAL, DONE = range(11)
 _EXPECTED: Final = {
     _VALUE: "a value",
     _FIRST_ITEM: "a value or ']'",
@@ -128,9 +128,9 @@ def judgeable(text: str) -> str:
 class JsonReader:
     """Feed text; ``feed`` returns how much of it belongs to the document, white space after it included.
 
-    ``done``: the document is whole, and what comes now is not part of it. ``lone_surrogates`` counts escapes of half a
-    pair: the grammar has them, Unicode does not, so values have the replacement character there. ``escape`` is an
-    escape that is not whole yet. The sink may set ``budget`` (in ``start`` and ``key_start``: how many characters of
+    ``mode`` DONE: the document is whole, and what comes now is not part of it. ``lone_surrogates`` counts escapes of
+    half a pair: the grammar has them, Unicode does not, so values have the replacement character there. ``escape`` is
+    an escape that is not whole yet. The sink may set ``budget`` (in ``start`` and ``key_start``: how many characters of
     this string it need not hear) and ``quiet``.
     """
 
@@ -138,7 +138,6 @@ class JsonReader:
         "_at",
         "_in_key",
         "_literal",
-        "_mode",
         "_parts",
         "_phase",
         "_sink",
@@ -149,13 +148,14 @@ class JsonReader:
         "budget",
         "escape",
         "lone_surrogates",
+        "mode",
         "plain",
         "quiet",
     )
 
     def __init__(self, sink: Sink, base: int = 0) -> None:
         self._sink = sink
-        self._mode = _VALUE
+        self.mode = _VALUE
         self._stack: list[int] = []
         self._parts: list[str] = []
         self._start = 0
@@ -172,10 +172,6 @@ class JsonReader:
         self.lone_surrogates = 0
 
     @property
-    def done(self) -> bool:
-        return self._mode == _DONE
-
-    @property
     def offset(self) -> int:
         """Where the next character stands."""
         return self.base + self._at
@@ -186,7 +182,7 @@ class JsonReader:
 
     @property
     def expects_value(self) -> bool:
-        return self._mode in (_VALUE, _FIRST_ITEM)
+        return self.mode in (_VALUE, _FIRST_ITEM)
 
     @property
     def place(self) -> str:
@@ -204,28 +200,40 @@ class JsonReader:
             "literal",
             "done",
         )
-        return names[self._mode]
+        return names[self.mode]
 
     @property
     def in_key(self) -> bool:
-        return self._in_key and self._mode in (_STRING, _ESCAPED)
+        return self._in_key and self.mode in (_STRING, _ESCAPED)
 
     @property
     def partial(self) -> str:
         """The decoded text so far of the string or key that is being read, the rest of a literal, a number so far."""
-        return self._literal[1][len(self._parts) :] if self._mode == _LITERAL else "".join(self._parts)
+        return self._literal[1][len(self._parts) :] if self.mode == _LITERAL else "".join(self._parts)
 
     def feed(self, text: str) -> int:
         """Raises JsonError at the first character that no JSON document has there."""
+        mode = self.mode
+        if mode == _STRING and _STOP(text) is None:
+            # most of a long answer is this
+            if text:
+                n = len(text)
+                self._parts.append(text)
+                at = self.base + self._at
+                self._at += n
+                self.budget -= n
+                if self.budget < 0:
+                    self._sink.text(text, at)
+                return n
+            return 0
         sink = self._sink
-        mode = self._mode
         base = self.base + self._at
         i = 0
         n = len(text)
         while i < n:
             if mode == _STRING:
-                j = _BODY(text, i).end()  # type: ignore[union-attr]
-                c = text[j] if j < n else ""
+                stop = _STOP(text, i)
+                j, c = (n, "") if stop is None else (stop.start(), stop[0])
                 if c == '"' and not self._parts:
                     self.plain = True
                     plain = text[i:j]
@@ -235,7 +243,7 @@ class JsonReader:
                         mode = _COLON
                         sink.key(plain, self._start, base + i)
                     else:
-                        mode = _AFTER if self._stack else _DONE
+                        mode = _AFTER if self._stack else DONE
                         sink.scalar(STRING, plain, self._start, base + i)
                     continue
                 if j > i:
@@ -272,7 +280,7 @@ class JsonReader:
                     kind = OBJECT if c == "}" else ARRAY
                     if self._stack[-1] == kind:
                         self._stack.pop()
-                        mode = _AFTER if self._stack else _DONE
+                        mode = _AFTER if self._stack else DONE
                         sink.end(kind, base + i)
                         i += 1
                         continue
@@ -294,7 +302,7 @@ class JsonReader:
                     continue
                 if c == "}" and mode == _FIRST_KEY:
                     self._stack.pop()
-                    mode = _AFTER if self._stack else _DONE
+                    mode = _AFTER if self._stack else DONE
                     sink.end(OBJECT, base + i)
                     i += 1
                     continue
@@ -331,7 +339,7 @@ class JsonReader:
                     whole = _NUMBER(text, i)
                     if whole is not None and whole.end() < n and text[whole.end()] not in "0123456789.eE":
                         i = whole.end()
-                        mode = _AFTER if self._stack else _DONE
+                        mode = _AFTER if self._stack else DONE
                         sink.scalar(NUMBER, number(whole[0]), self._start, base + i)
                         continue
                     self._phase = _MINUS if c == "-" else _ZERO if c == "0" else _INTEGER
@@ -349,7 +357,7 @@ class JsonReader:
                     continue
                 if c == "]" and mode == _FIRST_ITEM:
                     self._stack.pop()
-                    mode = _AFTER if self._stack else _DONE
+                    mode = _AFTER if self._stack else DONE
                     sink.end(ARRAY, base + i)
                     i += 1
                     continue
@@ -360,7 +368,7 @@ class JsonReader:
                 self._parts.append(c)
                 i += 1
                 if len(self._parts) == len(word):
-                    mode = _AFTER if self._stack else _DONE
+                    mode = _AFTER if self._stack else DONE
                     sink.scalar(kind, value, self._start, base + i)
                 continue
             elif mode == _NUMERAL:
@@ -370,7 +378,7 @@ class JsonReader:
                     self._parts.append(c)
                     i += 1
                 elif self._phase in _WHOLE:
-                    mode = _AFTER if self._stack else _DONE
+                    mode = _AFTER if self._stack else DONE
                     sink.scalar(NUMBER, number("".join(self._parts)), self._start, base + i)
                 else:
                     raise JsonError(base + i, f"a digit was expected, not {_shown(c)}")
@@ -378,7 +386,7 @@ class JsonReader:
             elif mode == _ESCAPED:
                 mode, i = self._escape_on(text, i, base)
                 continue
-            elif mode == _DONE:
+            elif mode == DONE:
                 i = _SPACE(text, i).end()  # type: ignore[union-attr]
                 break
             if c in " \t\n\r":
@@ -386,20 +394,20 @@ class JsonReader:
                 continue
             raise JsonError(base + i, f"{_EXPECTED[mode]} was expected, not {_shown(c)}")
         else:
-            self._mode = mode
+            self.mode = mode
             self._at += n
             return n
-        self._mode = mode
+        self.mode = mode
         used = n if mode == _STRING else i
         self._at += used
         return used
 
     def finish(self) -> bool:
         """The text has ended. Says whether it was a whole document: a number at its root is ended by nothing else."""
-        if self._mode == _NUMERAL and not self._stack and self._phase in _WHOLE:
-            self._mode = _DONE
+        if self.mode == _NUMERAL and not self._stack and self._phase in _WHOLE:
+            self.mode = DONE
             self._sink.scalar(NUMBER, number("".join(self._parts)), self._start, self.base + self._at)
-        return self._mode == _DONE
+        return self.mode == DONE
 
     # --- strings -----------------------------------------------------------------------------------------------------
 
@@ -417,7 +425,7 @@ class JsonReader:
             self._in_key = False
             self._sink.key(value, self._start, end)
             return _COLON
-        mode = _AFTER if self._stack else _DONE
+        mode = _AFTER if self._stack else DONE
         self._sink.scalar(STRING, value, self._start, end)
         return mode
 

@@ -24,12 +24,12 @@ class Limits(Struct, frozen=True):
     ``evaluations``: of subschemas for one leaf of a document; each takes about 30 ns. ``seconds`` and ``megabytes``: of
     CPU and memory for compiling what cannot be judged by its looks. ``choices``: alternatives of a choice."""
 
-    bytes: int = 1 << 20
+    bytes: int = 512 << 10
     depth: int = 200
     evaluations: int = 50_000
     choices: int = 10_000
     regex_chars: int = 20_000
-    grammar_chars: int = 200_000
+    grammar_chars: int = 100_000
     seconds: float = 2.0
     megabytes: int = 512
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import re
 import resource
 import sys
+import time
 from typing import Final
 
 import msgspec
@@ -21,9 +24,8 @@ from guard.request import RequestError
 
 SUSPECT_BYTES: Final = 64 << 10
 """Smaller schemas are compiled in milliseconds whatever they say, once their shape is within its limits."""
-_STARTING: Final = 1.0
-"""CPU seconds that the process may take to load what it compiles with, beside what the constraint may take."""
 _WAIT: Final = 20.0
+_COUNT: Final = re.compile(rb"\d{4}|\{\d+")
 
 
 class Refusal(msgspec.Struct):
@@ -33,14 +35,16 @@ class Refusal(msgspec.Struct):
 
 
 def is_suspect(constraint: Constraint) -> bool:
-    """Whether a constraint may take long: large ones, and grammars, whose size says little about their cost."""
+    """Whether a constraint may take long to compile: large ones, and those whose counts an engine may write out. The
+    automaton of a regex is limited as it is built."""
     match constraint.kind:
         case "json_schema":
             return len(constraint.canonical) > SUSPECT_BYTES
-        case "grammar" | "regex":
-            return len(str(constraint.value)) > 1_000 or "{" in str(constraint.value)
+        case "grammar":
+            text = str(constraint.value)
+            return len(text) > 4_000 or (constraint.syntax == "lark" and "{" in text)
         case "structural_tag":
-            return len(constraint.canonical) > 4_000
+            return len(constraint.canonical) > 4_000 or _COUNT.search(constraint.canonical) is not None
     return False
 
 
@@ -90,7 +94,10 @@ def main() -> int:
     constraint = msgspec.json.decode(sys.stdin.buffer.read(), type=Constraint)
     from guard.constraint.compile import compile_constraint
 
-    cpu = int(seconds + _STARTING + 0.5)
+    if constraint.kind == "structural_tag":
+        with contextlib.suppress(ImportError):
+            import xgrammar  # noqa: F401  # what loading it takes is not the constraint's doing
+    cpu = math.ceil(time.process_time() + seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
     resource.setrlimit(resource.RLIMIT_AS, (_mapped() + (megabytes << 20),) * 2)
     try:

@@ -16,7 +16,7 @@ The rules:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -130,6 +130,16 @@ class Words:
         at = bisect_left(self._sorted, prefix)
         return at < len(self._sorted) and self._sorted[at].startswith(prefix)
 
+    def has_other(self, prefix: str, used: Collection[str]) -> bool:
+        """Whether a word that is not among ``used`` begins with ``prefix``."""
+        words = self._sorted
+        at = bisect_left(words, prefix)
+        while at < len(words) and words[at].startswith(prefix):
+            if words[at] not in used:
+                return True
+            at += 1
+        return False
+
     def longer(self, prefix: str) -> bool:
         """Whether a word goes on after ``prefix``."""
         at = bisect_left(self._sorted, prefix)
@@ -219,6 +229,7 @@ class SchemaGraph:
         self._nodes: dict[tuple[frozenset[int], frozenset[tuple[int, int]]], Node] = {}
         self._matchers: dict[str, Any] = {}
         self._judges: dict[int, Judge | None] = {}
+        self._limits: dict[tuple[int, str], Any] = {}
         self._registry: Any = None
         self._cost = cost
         self._branches = branches
@@ -259,6 +270,13 @@ class SchemaGraph:
     def validator(self, schema: Any) -> Any:
         """A judge of plain keywords: ``schema`` refers to nothing."""
         return self._validator(schema, offline=True, validate_formats=False)
+
+    def limit(self, part: Part, keyword: str, schema: Any) -> Any:
+        """The judge of one plain keyword of a part."""
+        found = self._limits.get((part.id, keyword))
+        if found is None:
+            found = self._limits[part.id, keyword] = self.validator(schema)
+        return found
 
     def judge_of(self, part: Part) -> Judge | None:
         """The judge of one part, with all that it refers to; None where that cannot be told apart from the rest."""
@@ -697,7 +715,7 @@ class Node:
                 limits = {keyword: said}
                 if keyword in ("minimum", "maximum") and self._graph.draft == 4:
                     limits = plain
-                if not self._graph.validator(limits).is_valid(value):
+                if not self._graph.limit(part, keyword, limits).is_valid(value):
                     return keyword
         return None
 

@@ -4,8 +4,8 @@ The rules:
 
 - What is certain is said at the character that makes it certain, whatever the split: an unknown key at the first
   character that no allowed key has there, a list that is too long at its comma, a missing key at the closing bracket.
-- A key that stands twice is no error: its last value counts. So a comma in an object that is full is held until the key
-  after it is known to be a new one.
+- A key that stands twice is no error: its last value counts. So a comma in an object that is full, or a key that begins
+  like one that stands already and like no other, is held until that key is known to be a new one.
 - While a schema leaves alternatives open, every one that is still possible is walked; a value is invalid once none is
   left, and what is left alone is certain from there on.
 - An escape says nothing before it is whole: ``held`` is where one begins that is not.
@@ -93,9 +93,11 @@ class SchemaWalk:
         self._frame: Frame | None = None
         self._watching: Sequence[tuple[Words | None, int | None]] = ()
         self._seen = ""
+        self._length = 0
         self._check = False
         self.high = ""
         self._in_key = False
+        self._counted = False
 
     # --- values ------------------------------------------------------------------------------------------------------
 
@@ -261,7 +263,7 @@ class SchemaWalk:
             self._twice(key, at, end)
             frame.full_at = None
         elif frame.full_at is not None:
-            raise self._refused(frame.full, frame.full_at, "the object is full", inside=False)
+            raise self._no_room(frame)
         node = frame.node
         if node is not None:
             child = node.kids.get(key) or node.child(key)
@@ -301,6 +303,8 @@ class SchemaWalk:
 
     def _unknown(self, keyword: str, key: str, at: int, end: int) -> Violation:
         self._replay(key, at)
+        if self.frames[-1].full_at is not None:
+            return self._no_room(self.frames[-1])
         onset = at if self.hold == at else end - 1
         return self._refused(keyword, onset, f"the key {_short(key)} is not allowed here", inside=False)
 
@@ -423,8 +427,10 @@ class SchemaWalk:
     def _watch(self, watching: Sequence[tuple[Words | None, int | None]], budget: int, in_key: bool = False) -> None:
         self._watching = watching
         self._seen = ""
+        self._length = 0
         self.high = ""
         self._in_key = in_key
+        self._counted = budget >= 0
         self.reader.budget = budget
 
     def text(self, piece: str, at: int) -> None:
@@ -440,18 +446,44 @@ class SchemaWalk:
         else:
             self._hear(piece, at)
 
+    def _hear_key(self, piece: str, at: int) -> None:
+        """A key's next characters. One that begins like a key that stands already may become that one again, but not a
+        new one: it is held from where that is certain."""
+        frame = self.frames[-1]
+        used = frame.value
+        seen = self._seen
+        self._seen = begun = seen + piece
+        if frame.full_at is None:
+            if any(words is not None and words.has_other(begun, used) for words, _ in self._watching):
+                return
+            good = 0
+            for words, _ in self._watching:
+                while words is not None and good < len(piece) and words.has_other(seen + piece[: good + 1], used):
+                    good += 1
+            frame.full, frame.full_at = "additionalProperties", at + good
+            self.hold = at + good if self.hold is None else min(self.hold, at + good)
+        if not any(key.startswith(begun) for key in used):
+            raise self._no_room(frame)
+
+    def _no_room(self, frame: Frame) -> Violation:
+        message = "nothing that the object may still have begins like this"
+        return self._refused(frame.full, frame.full_at or 0, message, inside=False)
+
     def _hear(self, piece: str, at: int) -> None:
+        if self._in_key:
+            self._hear_key(piece, at)
+            return
         if len(self._watching) == 1:
             words, most = self._watching[0]
-            if words is None:
+            if words is None and self._counted:
                 # only the length counts, and the budget for it is spent
                 best, keyword = len(piece) + self.reader.budget, "maxLength"
             else:
-                seen = self._seen + piece
-                if (most is None or len(seen) <= most) and words.has_prefix(seen):
-                    self._seen = seen
-                    return
                 best, keyword = self._first_wrong(words, most, piece)
+                if not keyword:
+                    self._seen += piece if words is not None else ""
+                    self._length += len(piece)
+                    return
         else:
             best, keyword = -1, ""
             left: list[tuple[Words | None, int | None]] = []
@@ -463,14 +495,10 @@ class SchemaWalk:
                     best, keyword = good, why
             if left:
                 self._watching = left
-                self._seen += piece
+                self._length += len(piece)
+                if any(words is not None for words, _ in left):
+                    self._seen += piece
                 return
-        if self._in_key:
-            frame = self.frames[-1]
-            if frame.full_at is not None:
-                raise self._refused(frame.full, frame.full_at, "the object is full", inside=False)
-            message = "no key that is allowed here begins like this"
-            raise self._refused("additionalProperties", at + best, message, inside=False)
         if keyword == "enum" and self.node is not None and not any("enum" in part.plain for part in self.node.parts):
             keyword = "const"
         raise self._refused(keyword, at + best, _about(keyword, STRING))
@@ -478,8 +506,8 @@ class SchemaWalk:
     def _first_wrong(self, words: Words | None, most: int | None, piece: str) -> tuple[int, str]:
         """How many characters of ``piece`` can still follow, and the keyword that the next one breaks, if there is."""
         good, why = len(piece), ""
-        if most is not None and len(self._seen) + good > most:
-            good, why = most - len(self._seen), "maxLength"
+        if most is not None and self._length + good > most:
+            good, why = most - self._length, "maxLength"
         if words is not None and not words.has_prefix(self._seen + piece):
             fits = _common(words, self._seen, piece)
             if fits < good or not why:

@@ -32,7 +32,11 @@ class Schemas:
             key = "$defs" if draft >= 2019 else "definitions"
             root = {**root, key: {name: self._schema(2) for name in self._names}}
         if isinstance(root, dict):
-            uri = "https://json-schema.org/draft/2020-12/schema" if draft == 2020 else "http://json-schema.org/draft-07/schema#"
+            uri = (
+                "https://json-schema.org/draft/2020-12/schema"
+                if draft == 2020
+                else "http://json-schema.org/draft-07/schema#"
+            )
             root = {"$schema": uri, **root}
         return root
 
@@ -55,7 +59,10 @@ class Schemas:
         rng = self.rng
         match rng.randrange(10):
             case 0:
-                return {"type": "string", **self._some({"minLength": rng.randint(0, 3), "maxLength": rng.randint(1, 6)})}
+                return {
+                    "type": "string",
+                    **self._some({"minLength": rng.randint(0, 3), "maxLength": rng.randint(1, 6)}),
+                }
             case 1:
                 return {"type": "string", "pattern": rng.choice(PATTERNS)}
             case 2:
@@ -68,7 +75,10 @@ class Schemas:
                 low = rng.randint(-5, 5)
                 return {"type": rng.choice(("integer", "number")), **self._some({"minimum": low, "maximum": low + 5})}
             case 6:
-                return {"type": "number", **self._some({"exclusiveMinimum": 0, "multipleOf": rng.choice((1, 2, 0.5, 0.1))})}
+                return {
+                    "type": "number",
+                    **self._some({"exclusiveMinimum": 0, "multipleOf": rng.choice((1, 2, 0.5, 0.1))}),
+                }
             case 7:
                 return {"type": rng.choice(("boolean", "null", "string", "integer"))}
             case 8:
@@ -117,7 +127,9 @@ class Schemas:
                 out["items" if self.draft >= 2020 else "additionalItems"] = rest
         else:
             out["items"] = self._schema(depth - 1)
-        out.update(self._some({"minItems": rng.randint(0, 2), "maxItems": rng.randint(0, 4)}) if rng.random() < 0.5 else {})
+        out.update(
+            self._some({"minItems": rng.randint(0, 2), "maxItems": rng.randint(0, 4)}) if rng.random() < 0.5 else {}
+        )
         if rng.random() < 0.1:
             out["uniqueItems"] = True
         if rng.random() < 0.06:
@@ -178,7 +190,13 @@ class Schemas:
         said = schema.get("type")
         kind = rng.choice(said) if isinstance(said, list) else said
         if kind is None:
-            kind = "object" if "properties" in schema else "array" if "items" in schema or "prefixItems" in schema else None
+            kind = (
+                "object"
+                if "properties" in schema
+                else "array"
+                if "items" in schema or "prefixItems" in schema
+                else None
+            )
         match kind:
             case "object":
                 return self._properties(schema, root, depth)
@@ -220,7 +238,9 @@ class Schemas:
         if "pattern" in schema:
             return rng.choice(("abc", "a", "b", "ab", "12", "123", "foo", "bar!", "x-1", "zz", "", rng.choice(WORDS)))
         least = schema.get("minLength", 0)
-        return "".join(rng.choice("abéx 😀\n") for _ in range(rng.randint(least, max(least, schema.get("maxLength", 8)))))
+        return "".join(
+            rng.choice("abéx 😀\n") for _ in range(rng.randint(least, max(least, schema.get("maxLength", 8))))
+        )
 
     def value(self, depth: int) -> Any:
         rng = self.rng
@@ -264,9 +284,9 @@ class Schemas:
                 case 0:
                     return value[:at] + value[at + 1 :]
                 case 1:
-                    return value[:at] + [value[at]] + value[at:]
+                    return [*value[: at + 1], *value[at:]]
                 case _:
-                    return value[:at] + [self.mutated(value[at])] + value[at + 1 :]
+                    return [*value[:at], self.mutated(value[at]), *value[at + 1 :]]
         if isinstance(value, str) and rng.random() < 0.7:
             return rng.choice((value + "a", value[:-1], value.upper(), value * 2, "x" + value))
         if isinstance(value, int) and not isinstance(value, bool) and rng.random() < 0.7:
