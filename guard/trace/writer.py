@@ -48,7 +48,7 @@ log: Final = logging.getLogger("outguard.writer")
 LINGER: Final = 1.0
 """Seconds between looks at the spool. Few large batches are cheaper; a reader that cannot wait asks for a flush."""
 
-SILENCE_SECONDS: Final = 1.0
+SILENCE_SECONDS: Final = 1.5
 """How long the holder of a lock may say nothing before it is taken for one that stays."""
 
 STOP_SECONDS: Final = 10.0
@@ -316,13 +316,15 @@ def hold(directory: Path, *, asking: bool) -> int | None:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     fd = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     began = time.monotonic()
+    promised = False
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return fd
         except BlockingIOError:
             pass
-        patience = (2 * STOP_SECONDS if _asked_to_yield(directory) else SILENCE_SECONDS) if asking else 0.0
+        promised = asking and (_asked_to_yield(directory) or promised)
+        patience = 2 * STOP_SECONDS if promised else SILENCE_SECONDS if asking else 0.0
         if time.monotonic() - began > patience:
             os.close(fd)
             return None
