@@ -257,7 +257,7 @@ def test_a_token_twice_is_stored_once(store: ClickHouseStore) -> None:
 
 
 def test_a_refused_batch_leaves_nothing_and_says_why_in_a_number(store: ClickHouseStore) -> None:
-    rows = [line(1, '"trace_id":"a"'), line(2, '"trace_id":"b","choices":"a secret word"')]
+    rows = [line(1, f'"trace_id":"a","started_at":{time.time()}'), line(2, '"trace_id":"b","choices":"a secret word"')]
     with pytest.raises(Refused) as raised:
         store.insert("requests", rows, "t")
     assert raised.value.code in (27, 72, 117)
@@ -266,7 +266,7 @@ def test_a_refused_batch_leaves_nothing_and_says_why_in_a_number(store: ClickHou
 
 
 def test_fields_of_another_version_do_no_harm(store: ClickHouseStore) -> None:
-    store.insert("attempts", [line(1, '"trace_id":"a","of_tomorrow":{"x":[1]}')], "t")
+    store.insert("attempts", [line(1, f'"trace_id":"a","started_at":{time.time()},"of_tomorrow":{{"x":[1]}}')], "t")
     assert store.query("SELECT trace_id, resumed_at, engine FROM attempts") == [
         {"trace_id": "a", "resumed_at": 0, "engine": ""}
     ]
