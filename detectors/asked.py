@@ -41,6 +41,15 @@ class Asked:
         self._repeat = False
         self._lower = ""
 
+    @property
+    def asks(self) -> bool:
+        """Whether the prompt asks for repetition of anything at all."""
+        if self._prompt is None:
+            return False
+        if not self._read:
+            self._understand(self._prompt[-_READ:])
+        return self._repeat or self._counts >= 8
+
     def copies(self, unit: str, policy: Policy) -> int:
         """How many copies of ``unit`` the prompt explains; 0 when it does not."""
         if self._prompt is None:

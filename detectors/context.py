@@ -48,7 +48,8 @@ _BLOCK: Final = frozenset("█▓▒░▄▀■□▪▫●○◆◇▏▎▍�
 _COMMENT: Final = re.compile(r"[\s#/*;%!<>|+:.'\"`~=_-]*")
 _CODE: Final = frozenset('{}[]<>=|\\;$#@_`"/%&+~^')
 _CODEISH: Final = re.compile(
-    r"\w[.(]\w|\n[ \t]{2,}\S|\w_\w|::|->|\)[,;:]|\(\)|[a-z][A-Z]|,\S*\n[ \t]|:\s*\.\.\.|['\"]\s*[,)\]]"
+    r"\w[.(]\w|\n[ \t]{2,}\S|\w_\w|::|->|\)[,;:]|\(\)|[a-z][A-Z]|,\S*\n[ \t]|:\s*\.\.\."
+    r"""|['"]\s*[,)\]]|\w: \S+\s+\w+: |[._=-]{4,}"""
 )
 _VERSE: Final = frozenset(
     re.findall(
@@ -58,11 +59,13 @@ _VERSE: Final = frozenset(
         "drip click clap stomp blah buzz hum mmm hmm shh zzz cluck caw tweet ха хе хо ла на",
     )
 )
+_LITERALS: Final = frozenset(("null", "none", "nil", "true", "false", "nan", "na", "void", "int", "undefined"))
 _LAUGH: Final = re.compile(r"(?:[hjkwxlaeiou]{2,4}|[хаехи]{2}|哈|呵|嘻|笑|ㅋ|ㅎ|w|草|5|k)", re.IGNORECASE)
 _OPAQUE: Final = re.compile(r"[A-Za-z0-9+/=_%\\-]+")
 _IDENTIFIER: Final = re.compile(r"[^\W\d]0|0[^\W\d]")
 _MARKER: Final = re.compile(r"\[0\]|#0|\(0\)|<0>|0%|\$0")
 _MARKED: Final = re.compile(r"[0 .):(\][#-]+")
+_LEVEL: Final = re.compile(r"\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|TRACE|FATAL|NOTICE)\b")
 _TIME: Final = re.compile(r"0[-/.]0[-/.]0|0:0:0|0T0")
 _LATE_HOLD: Final = 56  # characters before the bar, so that nothing honest waits for more than sixteen chunks
 _OPAQUE_END: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,64}\Z")
@@ -167,11 +170,17 @@ def _exact(unit: str, before: str, first: bool, policy: Policy) -> tuple[int, st
         return policy.special_copies * period, "single_token" if unit[-1] in ">]" else "period", ""
     if _NUMBER.fullmatch(unit):
         return _numbers(before, policy), "period", "numbers"
+    if period > 16 and _OPAQUE.fullmatch(unit.strip()) and not unit.strip().islower():
+        return policy.row_copies * period, "rows", "opaque"
     spaced = any(char.isspace() for char in unit)
     if not spaced and period <= 16 and unit.isascii() and (_OPAQUE.fullmatch(unit) or "\\" in unit):
         return _glued(unit, before, policy)
     if _looks_like_code(unit):
         return _structured(unit, line, distinct, policy)
+    if _LEVEL.search(unit) and "\n" in unit:
+        return policy.row_copies * period, "rows", "log"
+    if distinct == 1 and words[0].lower() in _LITERALS and "," in unit:
+        return max(policy.literal_copies * period, policy.ornament_chars), "period", "literals"
     if distinct <= 1 and tokens(unit) <= 2:
         kind = "single_token" if tokens(unit) == 1 else "period"
         if distinct and words[0].lower() in _VERSE:
@@ -215,38 +224,56 @@ def _looks_like_code(unit: str) -> bool:
 
 def _character(char: str, before: str, first: bool, policy: Policy) -> tuple[int, str]:
     line = before[before.rfind("\n") + 1 :]
-    last = before[-1:]
     margin = bool(line) and _COMMENT.fullmatch(line) is not None
     if char in _RULE:
+        if first and char not in "-=_*#~+\u2500\u2501\u2550":
+            return 96, "rule"  # rules stand above titles; leaders and strokes begin no answer
         return policy.rule_chars, "rule"
     if char in _BLOCK:
         return policy.opaque_chars, "drawing"
-    if char.isalnum():
-        if char.isdigit():
-            if last and (last.isalnum() or last in "./+\\'\"`-$#([{,_"):
-                return policy.opaque_chars, "number"
-            return 48, "number"
-        if last and (last in "'\"`=+/\\-_({[<|*:" or last.isdigit() or (last.isalnum() and last.isascii())):
-            return policy.opaque_chars, "opaque"
-        if not line and _OPAQUE_LINE.search(before):
-            return policy.opaque_chars, "opaque"
-        if margin or (not first and char in "xX" and not line):
-            return policy.opaque_chars, "margin"
-        if _LITERAL.search(line) or _REMARK.match(line):
-            return policy.opaque_chars, "literal"
-        if char in "xX":
-            return 48, "filler"
-        if char in "kKwWㅋㅎ哈呵嘻笑ха草":
-            return policy.word_copies_in_verse, "laughter"
-        return policy.token_copies, ""
-    if char == "/" and _OPAQUE_END.search(before[-24:]) and _MIXED.search(before[-24:]):
+    if char.isdigit():
+        return _digit(char, line, before[-1:], policy)
+    if char.isalpha():
+        return _letter(char, line, before, margin, policy)
+    if char == "/" and _MIXED.search(before[-24:]) and _OPAQUE_END.search(before):
         return policy.opaque_chars, "opaque"
     if char in ")]}>([{<\"'|\\,;:":
-        return 96, "brackets"
-    if first:
-        return policy.token_copies if char not in "/*;%|" else 160, "" if char not in "/*;%|" else "rule"
-    if margin or (not line and char in "/%;|<>&:$@\\,"):
+        return 32 if len(_WORD.findall(line)) > 3 and before[-1:] in ".!? " else 96, "brackets"
+    if margin or (not line and char in ("/%;|*" if first else "/%;|<>&:$@\\,*")):
         return 160, "margin"
+    return policy.token_copies, ""
+
+
+def _digit(char: str, line: str, last: str, policy: Policy) -> tuple[int, str]:
+    if char == "0" and not line.strip():
+        return 3 * policy.opaque_chars, "number"
+    if last and (last.isalnum() or last in "./+\\'\"`-$#([{,_"):
+        return policy.opaque_chars, "number"
+    return 48, "number"
+
+
+def _letter(char: str, line: str, before: str, margin: bool, policy: Policy) -> tuple[int, str]:
+    if char in "AfF":  # zeros in base64, ones in hexadecimal
+        return (8 if char == "A" and not line else 3) * policy.opaque_chars, "opaque"
+    last = before[-1:]
+    if last.isalnum() and last.isascii():
+        end = _OPAQUE_END.search(before)
+        stem = end.group() if end else last
+        if not stem.isalpha() or len(stem) >= 24 or not (stem[1:].islower() or stem.isupper()):
+            return policy.opaque_chars, "opaque"
+        if last.islower() and char.isupper():
+            return policy.token_copies, ""
+        return 48, "drawn out"  # Noooo
+    if last and last in "'\"`=+/\\-_({[<|*:":
+        return policy.opaque_chars, "opaque"
+    if not line and _OPAQUE_LINE.search(before):
+        return policy.opaque_chars, "opaque"
+    if margin or _LITERAL.search(line) or _REMARK.match(line):
+        return policy.opaque_chars, "literal"
+    if char in "xX" and line:
+        return 48, "filler"
+    if char in "kKwWㅋㅎ哈呵嘻笑ха草":
+        return policy.word_copies_in_verse, "laughter"
     return policy.token_copies, ""
 
 
@@ -294,7 +321,7 @@ def _structured(unit: str, line: str, distinct: int, policy: Policy) -> tuple[in
     period = len(unit)
     kind = "rows" if "\n" in unit else "period"
     if unit.count("|") >= 2 or ("{" in unit and ":" in unit):
-        copies = policy.row_copies if distinct < 6 else policy.rich_code_copies
+        copies = policy.rich_code_copies if distinct >= 6 else policy.row_copies * (2 if distinct < 4 else 1)
         return max(copies * period, policy.ornament_chars), kind, "row"
     if distinct >= 3 and period >= 24:
         copies = policy.code_copies if distinct < 6 or period < 48 else policy.rich_code_copies
@@ -313,19 +340,18 @@ def _near(unit: str, run: str, policy: Policy) -> tuple[int, str, str]:
     distinct = len({word.lower() for word in words})
     if not words:
         fields = unit.count("0")
-        marked = _MARKED.fullmatch(unit) is not None and any(char in "[]()#.:-" for char in unit)
+        marked = _MARKED.fullmatch(unit) is not None and any(char in "[]()#" for char in unit)
         if fields >= 2 and marked and _counts(run, fields):
-            copies = policy.near_copies if any(char in "[]()#" for char in unit) else policy.near_counter_copies
-            return max(copies * period, 56), "near_loop", ""
+            return max(policy.near_copies * period, 56), "near_loop", ""
         return policy.near_number_chars, "near_loop", "numbers"
-    if _TIME.search(unit):
+    if _TIME.search(unit) or _LEVEL.search(unit):
         return policy.near_row_copies * period, "near_loop", "log"
     plain = _MARKER.sub("0", unit)
     if _IDENTIFIER.search(unit) or _looks_like_code(plain):
         if distinct >= 4 and period >= 32 and not _looks_like_code(plain.replace('"', "").replace(",", " ")):
             return policy.row_copies * period, "near_loop", "sentences"
         return policy.near_row_copies * period, "near_loop", "rows"
-    if distinct < 2 and period < 7:
+    if distinct < 2 and (period < 7 or unit.count("0") > 1):
         return policy.near_row_copies * period, "near_loop", "short"
     return max(policy.near_copies * period, 76), "near_loop", ""
 

@@ -1,7 +1,7 @@
 """An answer that holds nothing although it cost something.
 
-Judged once, when the stream has ended and its finish reason and usage are known, from what each channel held. An answer
-that was cut by the caller's own token limit is told apart: no other engine would do better, so that is a warning.
+Judged once, when the stream has ended and its finish reason and usage are known, from what each channel held. Where a
+limit of a few tokens left nothing to see, no other engine would do better, so that is a warning.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def judge_empty(
             )
         if cut:
             message = "the token limit was used up by reasoning before the answer began"
-            return (_finding("budget_in_reasoning", message, evidence, warn=True),)
+            return (_finding("budget_in_reasoning", message, evidence),)
         return (_finding("reasoning_only", "there is reasoning and no answer", evidence),)
     if content.chars:
         return (_finding("whitespace_only", "the answer is nothing but white space", evidence),)

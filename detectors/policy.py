@@ -29,7 +29,7 @@ class Policy:
     rich_code_copies: int = 8  # the same with six words or more
     short_code_copies: int = 24  # the same with two words
     literal_copies: int = 64  # NULL, NULL, NULL
-    row_copies: int = 40
+    row_copies: int = 32
     word_copies_in_verse: int = 40
     verse_copies: int = 8
     rule_chars: int = 400
@@ -42,7 +42,6 @@ class Policy:
     asked_copies: int = 1_000  # where the caller asked for repetition and gave no number
     # near-loops: only digits and white space differ
     near_copies: int = 10
-    near_counter_copies: int = 40  # "1. 1", "2. 2": nothing but counters
     near_output_copies: int = 24  # in a fence, where programs print
     near_row_copies: int = 240
     near_number_chars: int = 60_000

@@ -26,6 +26,12 @@ from detectors.stutter import Stutter
 
 STEP: Final = 14
 _NEVER: Final = 1 << 62
+_WHOLE: Final = {
+    "rule": 40,
+    "brackets": 24,
+    "margin": 24,
+    "number": 129,
+}  # an answer of nothing else; a hash is shorter
 _NEAR_LEAST: Final = 48  # normalised characters; before that numbers do not show whether they count or are data
 _MESSAGES: Final = {
     "single_token_from_start": "the answer is one token again and again from its first token on",
@@ -150,9 +156,11 @@ class Repetition:
     def _whole(self) -> Sequence[Finding]:
         """The answer has ended, and it was one token from its beginning to its end: fewer copies are enough."""
         run = self._short.run
-        if run is None or not run.bar or run.why or run.start or run.end != self._seen:
+        if run is None or not run.bar or run.start or run.end != self._seen or run.why == "asked":
             return ()
         if run.kind not in ("single_token_from_start", "newlines") or run.copies < self._policy.whole_copies:
+            return ()
+        if run.why and (self._asked.asks or run.copies < _WHOLE.get(run.why, _NEVER)):
             return ()
         run.bar = run.end
         return self._condemn(run)
@@ -242,13 +250,16 @@ class Repetition:
         near = self._near
         run = near.step(block)
         self._near_held = False
-        if run is None or (not run.bar and not self._judge_near(run)):
+        if run is None or (not run.bar and not self._judge_near(run)) or run.end < run.hold:
             return ()
+        onset = near.raw(run.start, self._window)
+        for exact in (self._short.run, self._long.run):
+            if exact is not None and exact.bar and exact.start <= onset + exact.period:
+                return ()  # copies that do not differ at all have been judged already
         if run.end >= run.bar:
             run.bar = run.end
-            onset = near.raw(run.start, self._window)
             return self._condemn(run, onset, self._window.end, near.window)
-        self._near_held = run.end >= run.hold
+        self._near_held = True
         return ()
 
     def _judge_near(self, run: Run) -> bool:
