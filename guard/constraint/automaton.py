@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 MOST_STATES: Final = 10_000
-_MOST_KEPT: Final = 200_000
+_MOST_KEPT: Final = 50_000
 """Transitions and members of states that are kept, some 100 bytes each; beyond them all is forgotten."""
 _MOST_FORCED: Final = 2_000
 

@@ -53,9 +53,14 @@ class ConstraintCache:
         if running is None:
             self.misses += 1
             running = self._running[key] = asyncio.ensure_future(self._compile(constraint))
-            running.add_done_callback(lambda _: self._running.pop(key, None))
+            running.add_done_callback(lambda done: self._finished(key, done))
         # one caller that goes away does not take the result from the others
         return await asyncio.shield(running)
+
+    def _finished(self, key: str, done: asyncio.Future[CompiledConstraint]) -> None:
+        self._running.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # every caller may have gone away
 
     async def _compile(self, constraint: Constraint) -> CompiledConstraint:
         loop = asyncio.get_running_loop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 import re
 import resource
@@ -69,7 +70,7 @@ async def probe(constraint: Constraint, limits: Limits) -> None:
     )
     try:
         async with asyncio.timeout(_WAIT):
-            said, _ = await process.communicate(msgspec.json.encode(constraint))
+            said, _ = await process.communicate(json.dumps(msgspec.to_builtins(constraint)).encode())
     except TimeoutError:
         raise too_complex(constraint.param, f"compiling takes longer than {limits.seconds:g} seconds") from None
     finally:
@@ -91,7 +92,8 @@ async def probe(constraint: Constraint, limits: Limits) -> None:
 
 def main() -> int:
     seconds, megabytes = float(sys.argv[1]), int(sys.argv[2])
-    constraint = msgspec.json.decode(sys.stdin.buffer.read(), type=Constraint)
+    # the standard library's JSON: integers may have more than 64 bits
+    constraint = msgspec.convert(json.load(sys.stdin), Constraint)
     from guard.constraint.compile import compile_constraint
 
     if constraint.kind == "structural_tag":

@@ -15,7 +15,8 @@ from guard.constraint.gbnf import Chars, Choice, Expression, GrammarError, Repea
 
 _MOST_PLACES: Final = 2_000
 """Places that an answer may be in at once; a grammar that needs more cannot be checked in reasonable time."""
-_MOST_KEPT: Final = 200_000
+_MOST_KEPT: Final = 50_000
+"""Steps and members of sets of places that are kept, some 100 bytes each; beyond them all is forgotten."""
 _MOST_FORCED: Final = 2_000
 
 

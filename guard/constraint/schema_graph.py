@@ -100,7 +100,7 @@ _WHOLE: Final = frozenset(
 """Keywords for which a part is judged as a whole, once the value is."""
 _BASE: Final = "outguard:///schema"
 
-_MOST_NODES: Final = 20_000
+_MOST_NODES: Final = 5_000
 _MOST_KIDS: Final = 1_000
 _MOST_ALTERNATIVES: Final = 64
 _MOST_TRIALS: Final = 500
