@@ -7,6 +7,7 @@ Rules.
 - A Fault is the end: nothing is emitted after it. An error object in the stream is one, in the engine's own words.
 - ``end`` says how the body ended: Closed, or a Fault ``cut`` where it ended early and [DONE] had not been seen.
 - A logprob that is no number (null, NaN) is given as NaN.
+- What no engine can mean is not passed on: a count or a token id that is negative or has no end, a name of a megabyte.
 """
 
 from __future__ import annotations
@@ -50,6 +51,11 @@ from guard.events import (
 
 _REPLACEMENT: Final = "\ufffd"
 _BRACE: Final = ord("{")
+
+MAX_COUNT: Final = 2**31 - 1
+MAX_TOKEN_ID: Final = 2**32 - 1
+MAX_NAME_CHARS: Final = 256
+"""Of a model, an answer's id, a finish reason."""
 
 
 class OpenAIReader:
@@ -181,10 +187,10 @@ class AnswerReader:
                     and choice.finish_reason is None
                     and not (delta.reasoning_content or delta.reasoning or delta.refusal or delta.function_call)
                 ):  # the ordinary chunk
-                    out.append(TextDelta(choice.index, CONTENT, delta.content, choice.token_ids))
+                    out.append(TextDelta(choice.index, CONTENT, delta.content, _ids(choice.token_ids)))
                     continue
                 if delta is None and choice.text and choice.logprobs is None and choice.finish_reason is None:
-                    out.append(TextDelta(choice.index, CONTENT, choice.text, choice.token_ids))
+                    out.append(TextDelta(choice.index, CONTENT, choice.text, _ids(choice.token_ids)))
                     continue
             self._choice(choice, raw or {}, out)
         if chunk.usage is not None:
@@ -211,12 +217,13 @@ class AnswerReader:
         ids = chunk.prompt_token_ids
         if ids is None and chunk.choices:
             ids = chunk.choices[0].prompt_token_ids
-        out.append(Opened(_clean(chunk.id or ""), _clean(chunk.model or ""), ids, chunk.system_fingerprint or None))
+        fingerprint = _name(chunk.system_fingerprint) or None
+        out.append(Opened(_name(chunk.id), _name(chunk.model), _ids(ids), fingerprint))
 
     def _choice(self, choice: Choice, raw: dict[int, Any], out: list[StreamEvent]) -> None:
         """``raw``: arguments that were no string; its being there also says that text may hold surrogates."""
         index = choice.index
-        ids = choice.token_ids if choice.token_ids is not None else choice.response_token_ids
+        ids = _ids(choice.token_ids if choice.token_ids is not None else choice.response_token_ids)
         logprobs, refusal_logprobs = _entries(choice.logprobs)
         if ids is None and logprobs:
             ids = _entry_ids(logprobs)
@@ -236,7 +243,7 @@ class AnswerReader:
             if self._halves:
                 self.flush(out, index)
             stop = choice.stop_reason if choice.stop_reason is not None else choice.matched_stop
-            out.append(FinishReason(index, _clean(choice.finish_reason), stop))
+            out.append(FinishReason(index, _name(choice.finish_reason), stop))
 
     def _delta(self, index: int, delta: Delta, raw: dict[int, Any], out: list[StreamEvent]) -> None:
         thought = delta.reasoning_content or ""
@@ -295,16 +302,29 @@ def _tool_index(channel: str) -> int:
 
 
 def _usage(body: UsageBody) -> Usage:
-    prompt, completion = body.prompt_tokens or 0, body.completion_tokens or 0
+    prompt, completion = _count(body.prompt_tokens), _count(body.completion_tokens)
     cached = body.prompt_tokens_details.cached_tokens if body.prompt_tokens_details else None
     reasoning = body.completion_tokens_details.reasoning_tokens if body.completion_tokens_details else None
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
-        total_tokens=body.total_tokens if body.total_tokens is not None else prompt + completion,
-        cached_tokens=cached or 0,
-        reasoning_tokens=reasoning or body.reasoning_tokens or 0,
+        total_tokens=_count(body.total_tokens) if body.total_tokens is not None else prompt + completion,
+        cached_tokens=_count(cached),
+        reasoning_tokens=_count(reasoning or body.reasoning_tokens),
     )
+
+
+def _count(value: int | None) -> int:
+    return 0 if value is None or value < 0 else min(value, MAX_COUNT)
+
+
+def _ids(ids: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """Token ids, where all of them can be such."""
+    return None if ids and not (min(ids) >= 0 and max(ids) <= MAX_TOKEN_ID) else ids
+
+
+def _name(text: str | None) -> str:
+    return _clean(text[:MAX_NAME_CHARS]) if text else ""
 
 
 Entries = list[dict[str, Any]]
@@ -316,10 +336,20 @@ def _entries(logprobs: Logprobs | None) -> tuple[Entries | None, Entries | None]
         return None, None
     if logprobs.content is None and logprobs.tokens:
         return _from_parallel(logprobs, logprobs.tokens), None
-    for entry in logprobs.content or ():
+    return _fitted(logprobs.content or []) or None, _fitted(logprobs.refusal or []) or None
+
+
+def _fitted(entries: Entries) -> Entries:
+    """The entries as they came, and put right where they are none."""
+    for entry in entries:
         if type(entry.get("logprob")) is not float:
             entry["logprob"] = _float(entry.get("logprob"))
-    return logprobs.content or None, logprobs.refusal or None
+        if type(entry.get("token")) is not str:
+            entry["token"] = ""
+        top = entry.get("top_logprobs")
+        if top:
+            entry["top_logprobs"] = _fitted([one for one in top if type(one) is dict]) if type(top) is list else []
+    return entries
 
 
 def _from_parallel(logprobs: Logprobs, tokens: list[str]) -> Entries:
@@ -340,13 +370,16 @@ def _from_parallel(logprobs: Logprobs, tokens: list[str]) -> Entries:
 
 
 def _float(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else math.nan
+    try:
+        return float(value) if isinstance(value, (int, float)) else math.nan
+    except OverflowError:
+        return math.nan
 
 
 def _entry_ids(entries: Entries) -> tuple[int, ...] | None:
     """llama.cpp names each token's id in its logprob entry."""
     ids = tuple(entry["id"] for entry in entries if type(entry.get("id")) is int)
-    return ids if len(ids) == len(entries) else None
+    return _ids(ids) if len(ids) == len(entries) else None
 
 
 def _attach(
