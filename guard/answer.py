@@ -32,6 +32,8 @@ class Answer:
         self.engine = job.engines[0]
         self.number = 0
         self.retry_after: float | None = None
+        self._not_before: dict[str, float] = {}
+        self._blame: Condemned | None = None
         self.usage = Usage()
         self.wasted = 0
         self.cannot_resume: set[str] = set()
@@ -49,8 +51,10 @@ class Answer:
 
     def begin(self, now: float) -> float:
         """A new attempt on ``engine``. Returns the seconds to wait first."""
-        pause = self._attempts.pause(seen_before=self.engine in self._tried, retry_after=self.retry_after, now=now)
-        self.number = self._attempts.begin()
+        wait = self._not_before.get(self.engine, now) - now
+        pause = self._attempts.pause(seen_before=self.engine in self._tried, retry_after=wait, now=now)
+        self._attempts.begin()
+        self.number += 1
         self._tried[self.engine] += 1
         self._resumed_at = self.delivered.tokens
         self.retry_after = None
@@ -75,6 +79,12 @@ class Answer:
     def end(self, guard: StreamGuard, why: Condemned | None, now: float) -> Action:
         """The attempt is over: account for it and ask the table what comes next, choosing the engine for it."""
         self._account(guard)
+        if self.retry_after is not None:
+            self._not_before[self.engine] = now + self.retry_after
+        if why is not None and why.cause == "open.cannot_resume" and self._blame is not None:
+            self._attempts.forgive()  # no engine was at work: what is to be answered for is what went before
+        else:
+            self._blame = why
         self.verdicts = guard.verdicts()
         resuming = self._next(resume=True) if self._can_go_on(guard) else None
         afresh = self.delivered.nothing or (
@@ -82,9 +92,9 @@ class Answer:
         )
         action = decide(
             Situation(
-                cause=why.cause if why else "",
+                cause=self._blame.cause if self._blame else "",
                 delivered=not afresh,
-                attempts_left=self._attempts.left(now),
+                attempts_left=self._attempts.left(now) and not self._told_to_wait(resuming, now),
                 resumable=resuming is not None,
             )
         )
@@ -121,6 +131,7 @@ class Answer:
         )
 
     def failed(self, action: Action, why: Condemned) -> Failed:
+        why = self._blame or why
         self.failure = Failed(
             choice=self.choice,
             code=action.code,
@@ -169,6 +180,11 @@ class Answer:
         if resume:
             names = [n for n in names if self._resumes(n)]
         return min(names, key=lambda n: (self._tried[n], self.job.engines.index(n)), default=None)
+
+    def _told_to_wait(self, resuming: str | None, now: float) -> bool:
+        """Whether the engine that would be next asks for more patience than the policy has: then the caller is told."""
+        engine = resuming or self._next(resume=False) or self.engine
+        return self._not_before.get(engine, now) - now > self.job.policy.backoff_max
 
     def _resumes(self, engine: str) -> bool:
         """A text completion goes on anywhere: its prompt is only longer."""

@@ -31,6 +31,10 @@ class Attempts:
         self._state.attempt_number += 1
         return self._state.attempt_number
 
+    def forgive(self) -> None:
+        """The attempt that was last begun does not count against the most that are allowed."""
+        self._state.attempt_number -= 1
+
     def left(self, now: float) -> bool:
         """Whether another attempt may follow the one that was last begun."""
         return not self._stop(self._state) and now < self._deadline

@@ -34,13 +34,15 @@ class Prefix(Struct):
 class EngineRequest(Struct):
     """One attempt. ``max_tokens`` is what is left of the budget (None: not limited by the caller); ``constrain`` says
     whether the constraint is sent (a resume inside a constrained answer must not send it to an engine that would start
-    the grammar again at its root)."""
+    the grammar again at its root). ``ignore_eos``: the engine should not end the answer by itself, where it can do that
+    (it had ended it before the constraint was met)."""
 
     request: GenerationRequest
     attempt: int = 1
     prefix: Prefix | None = None
     max_tokens: int | None = None
     constrain: bool = True
+    ignore_eos: bool = False
     deadline: float | None = None
 
 
@@ -86,10 +88,10 @@ class EngineError(Exception):
     @property
     def retryable(self) -> bool:
         """A 4xx is the caller's own, and would be so elsewhere; 404 (model not loaded here), 408, 409, 425 and 429 are
-        not."""
+        not. A redirect is the operator's: that engine is not where the configuration says."""
         if self.status is None:
             return True
-        return self.status >= 500 or self.status in (401, 403, 404, 408, 409, 425, 429)
+        return not 400 <= self.status < 500 or self.status in (401, 403, 404, 408, 409, 425, 429)
 
 
 class ResumeUnsupported(EngineError):
