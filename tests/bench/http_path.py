@@ -1,13 +1,15 @@
 """What the HTTP path costs: ``python -m tests.bench.http_path`` (``make bench``).
 
-A dummy engine, a load generator and a real sidecar process; every scenario runs directly against the engine and through
-the sidecar, in turn, several rounds, and the medians are printed. CPU is what the processes themselves account for, so
-that a busy machine disturbs it little; wall times are as the machine was.
+A dummy engine, a load generator and a real sidecar process. Every scenario runs directly against the engine, through a
+pass-through that guards nothing (passthrough.py) and through the sidecar, in turn, several rounds, and medians are
+printed. CPU is what the processes themselves account for. What a microsecond of it buys depends on what else the
+machine does and on how deep it sleeps between two chunks; the ratio to the pass-through, within each round, does not.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import statistics
 import sys
@@ -21,7 +23,7 @@ from typing import Any
 import click
 
 from tests.bench.loopback import BenchError, DummyEngine, Load, Native, compile_native, run_load
-from tests.bench.sidecar import Sidecar
+from tests.bench.proxies import Proxy, passthrough, sidecar
 
 TOKENS = 256
 
@@ -37,85 +39,100 @@ class Scenario:
 
 
 SCENARIOS = (
-    Scenario("paced", "64 streams x 256 chunks, one each 10 ms, spread evenly", Load("p10", 64, 64, TOKENS)),
-    Scenario("step", "the same, all streams at the same moment, as an engine steps", Load("s10", 64, 64, TOKENS)),
-    Scenario("flat", "64 streams x 256 chunks, as fast as they go, 4 times over", Load("flat", 64, 256, TOKENS)),
-    Scenario("first", "one stream at a time, 16 chunks, to the first text", Load("flat", 1, 300, 16), "request"),
-    Scenario("whole1", "256 tokens not streamed, one at a time", Load("flat", 1, 400, TOKENS, False), "request"),
-    Scenario("whole64", "256 tokens not streamed, 64 at a time", Load("flat", 64, 1600, TOKENS, False), "request"),
+    Scenario(
+        "step", "64 streams x 256 chunks, one each 10 ms, all at the moment of the step", Load("s10", 64, 64, TOKENS)
+    ),
+    Scenario("spread", "the same, but every stream at a moment of its own", Load("p10", 64, 64, TOKENS)),
+    Scenario("flat", "64 streams x 256 chunks, as fast as they go, twice over", Load("flat", 64, 128, TOKENS)),
+    Scenario("first", "one stream at a time, 16 chunks, to the first text", Load("flat", 1, 200, 16), "request"),
+    Scenario("whole1", "256 tokens not streamed, one at a time", Load("flat", 1, 100, TOKENS, False), "request"),
+    Scenario("whole64", "256 tokens not streamed, 64 at a time", Load("flat", 64, 320, TOKENS, False), "request"),
 )
 MODELS = sorted({scenario.load.model for scenario in SCENARIOS})
-WARM_UP = (Load("flat", 64, 128, 64), Load("flat", 64, 128, 64, False))
+WARM_UP = (Load("flat", 64, 64, 64), Load("flat", 64, 64, 64, False))
+Measured = dict[str, float]
 
 
-def measure(native: Native, engine: DummyEngine, sidecar: Sidecar | None, scenario: Scenario) -> dict[str, float]:
-    """One run, through the sidecar or directly. CPU in microseconds a unit, wall in seconds."""
+def measure(native: Native, engine: DummyEngine, proxy: Proxy | None, scenario: Scenario) -> Measured:
+    """One run, through a proxy or directly. CPU in microseconds a unit; ``others_cores``: what everything else on the
+    machine used meanwhile."""
     load = scenario.load
-    before = (engine.cpu(), sidecar.worker_cpu(), sidecar.writer_cpu()) if sidecar else (engine.cpu(), 0.0, 0.0)
-    seen = run_load(native, sidecar.port if sidecar else engine.port, load)
-    after = (engine.cpu(), sidecar.worker_cpu(), sidecar.writer_cpu()) if sidecar else (engine.cpu(), 0.0, 0.0)
-    units = load.requests * (load.tokens if scenario.unit == "chunk" else 1)
-    engine_us, worker_us, writer_us = ((b - a) * 1e6 / units for a, b in zip(before, after, strict=True))
-    load_us = seen["cpu_s"] * 1e6 / units
+    counters = [engine.cpu, proxy.cpu, proxy.children_cpu] if proxy else [engine.cpu, _none, _none]
+    machine_before, before = machine_cpu(), [counter() for counter in counters]
+    seen = run_load(native, proxy.port if proxy else engine.port, load)
+    engine_s, proxy_s, children_s = (now() - then for now, then in zip(counters, before, strict=True))
+    ours = engine_s + proxy_s + children_s + seen["cpu_s"]
+    scale = 1e6 / (load.requests * (load.tokens if scenario.unit == "chunk" else 1))
     return {
-        "worker_us": worker_us,
-        "writer_us": writer_us,
-        "engine_us": engine_us,
-        "load_us": load_us,
-        "all_us": worker_us + engine_us + load_us,
+        "proxy_us": proxy_s * scale,
+        "children_us": children_s * scale,
+        "engine_us": engine_s * scale,
+        "load_us": seen["cpu_s"] * scale,
+        "all_us": (engine_s + proxy_s + seen["cpu_s"]) * scale,
         "wall_s": seen["wall_s"],
         "first_us": seen["first_us_p50"],
         "gap_p99_us": seen["gap_us_p99"],
         "events": seen["events"] / seen["requests"],
+        "others_cores": max(0.0, (machine_cpu() - machine_before - ours) / seen["wall_s"]),
     }
 
 
 def run(native: Native, folder: Path, names: list[str], rounds: int) -> dict[str, Any]:
     """All rounds of the named scenarios, round by round, so that a busy minute falls on all of them."""
     chosen = [scenario for scenario in SCENARIOS if scenario.name in names]
-    direct: dict[str, list[dict[str, float]]] = {scenario.name: [] for scenario in chosen}
-    through: dict[str, list[dict[str, float]]] = {scenario.name: [] for scenario in chosen}
-    with DummyEngine(native) as engine, Sidecar(folder / "sidecar", engine.url, MODELS) as sidecar:
+    runs: dict[str, dict[str, list[Measured]]] = {scenario.name: {} for scenario in chosen}
+    with (
+        DummyEngine(native) as engine,
+        passthrough(folder, engine.url) as yardstick,
+        sidecar(folder, engine.url, MODELS) as ours,
+    ):
+        ways = {"direct": None, "passthrough": yardstick, "sidecar": ours}
         for load in WARM_UP:
-            run_load(native, engine.port, load)
-            run_load(native, sidecar.port, load)
+            for proxy in ways.values():
+                run_load(native, proxy.port if proxy else engine.port, load)
         for _ in range(rounds):
             for scenario in chosen:
-                direct[scenario.name].append(measure(native, engine, None, scenario))
-                through[scenario.name].append(measure(native, engine, sidecar, scenario))
-        idle = sidecar.worker_cpu(), sidecar.writer_cpu()
+                for way, proxy in ways.items():
+                    runs[scenario.name].setdefault(way, []).append(measure(native, engine, proxy, scenario))
+        idle = ours.cpu(), ours.children_cpu()
         time.sleep(1.0)
-        idle = sidecar.worker_cpu() - idle[0], sidecar.writer_cpu() - idle[1]
-        result: dict[str, Any] = {
+        return {
             "machine": machine(),
             "rounds": rounds,
-            "started_in_s": sidecar.started_in,
-            "memory_mb": sidecar.memory_mb(),
-            "worker_idle_ms_per_s": idle[0] * 1e3,
-            "writer_idle_ms_per_s": idle[1] * 1e3,
-            "scenarios": {},
+            "started_in_s": ours.started_in,
+            "memory_mb": ours.memory_mb(),
+            "idle_ms_per_s": (ours.cpu() - idle[0]) * 1e3,
+            "writer_idle_ms_per_s": (ours.children_cpu() - idle[1]) * 1e3,
+            "scenarios": {scenario.name: summary(scenario, runs[scenario.name]) for scenario in chosen},
         }
-    for scenario in chosen:
-        result["scenarios"][scenario.name] = summary(scenario, direct[scenario.name], through[scenario.name])
-    return result
 
 
-def summary(scenario: Scenario, direct: list[dict[str, float]], through: list[dict[str, float]]) -> dict[str, Any]:
+def summary(scenario: Scenario, runs: dict[str, list[Measured]]) -> dict[str, Any]:
     """Medians over the rounds; ratios and differences are taken within a round first."""
 
-    def pairs(key: str, combine: Callable[[float, float], float]) -> float:
-        return statistics.median(combine(t[key], d[key]) for t, d in zip(through, direct, strict=True))
+    def pairs(key: str, other: str, combine: Callable[[float, float], float]) -> float:
+        return statistics.median(combine(t[key], d[key]) for t, d in zip(runs["sidecar"], runs[other], strict=True))
 
     return {
         "what": scenario.what,
         "unit": scenario.unit,
-        "through": {key: statistics.median(run[key] for run in through) for key in through[0]},
-        "direct": {key: statistics.median(run[key] for run in direct) for key in direct[0]},
-        "worker_us_rounds": [round(run["worker_us"], 2) for run in through],
-        "cpu_ratio": pairs("all_us", lambda t, d: t / d),
-        "wall_ratio": pairs("wall_s", lambda t, d: t / d),
-        "added_first_us": pairs("first_us", lambda t, d: t - d),
+        **{way: {key: statistics.median(run[key] for run in each) for key in each[0]} for way, each in runs.items()},
+        "sidecar_us_rounds": [round(run["proxy_us"], 2) for run in runs["sidecar"]],
+        "to_passthrough": pairs("proxy_us", "passthrough", lambda t, p: t / p),
+        "cpu_ratio": pairs("all_us", "direct", lambda t, d: t / d),
+        "wall_ratio": pairs("wall_s", "direct", lambda t, d: t / d),
+        "added_first_us": pairs("first_us", "direct", lambda t, d: t - d),
     }
+
+
+def _none() -> float:
+    return 0.0
+
+
+def machine_cpu() -> float:
+    """Seconds that all cores together have not been idle."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
 
 
 def machine() -> str:
@@ -130,21 +147,22 @@ def machine() -> str:
 
 def table(result: dict[str, Any]) -> str:
     lines = [
-        f"{result['machine']}; medians of {result['rounds']} rounds; CPU in us",
-        f"sidecar: ready after {result['started_in_s']:.1f} s, {result['memory_mb']:.0f} MB; "
-        f"idle {result['worker_idle_ms_per_s']:.1f} ms/s, its trace writer {result['writer_idle_ms_per_s']:.1f} ms/s",
+        f"{result['machine']}; medians of {result['rounds']} rounds; CPU in us a chunk or a request",
+        f"sidecar: ready after {result['started_in_s']:.1f} s, {result['memory_mb']:.0f} MB, idle "
+        f"{result['idle_ms_per_s']:.1f} ms of CPU a second, its trace writer {result['writer_idle_ms_per_s']:.1f}",
         "",
-        f"{'':8} {'sidecar':>8} {'per':8} {'writer':>7} {'generator':>16} {'engine':>16} {'all CPU':>8} {'wall':>7} "
-        f"{'added first':>12}",
-        f"{'':8} {'':>8} {'':8} {'':>7} {'direct/through':>16} {'direct/through':>16} {'ratio':>8} {'ratio':>7} "
-        f"{'text, us':>12}",
+        f"{'':8} {'SIDECAR':>9} {'per':8} {'pass-':>8} {'ratio':>6} {'writer':>8} {'generator':>9} {'engine':>8} "
+        f"{'all CPU':>9} {'wall':>7} {'first text':>11} {'others':>7}",
+        f"{'':8} {'':>9} {'':8} {'through':>8} {'':>6} {'':>8} {'':>9} {'':>8} "
+        f"{'to direct':>9} {'':>7} {'added, us':>11} {'cores':>7}",
     ]
     for name, row in result["scenarios"].items():
-        t, d = row["through"], row["direct"]
+        ours = row["sidecar"]
         lines.append(
-            f"{name:8} {t['worker_us']:8.1f} {row['unit']:8} {t['writer_us']:7.1f} "
-            f"{d['load_us']:7.1f} /{t['load_us']:7.1f} {d['engine_us']:7.1f} /{t['engine_us']:7.1f} "
-            f"{row['cpu_ratio']:8.2f} {row['wall_ratio']:7.2f} {row['added_first_us']:12.0f}"
+            f"{name:8} {ours['proxy_us']:9.1f} {row['unit']:8} {row['passthrough']['proxy_us']:8.1f} "
+            f"{row['to_passthrough']:6.2f} {ours['children_us']:8.1f} {ours['load_us']:9.1f} {ours['engine_us']:8.1f} "
+            f"{row['cpu_ratio']:9.2f} {row['wall_ratio']:7.2f} {row['added_first_us']:11.0f} "
+            f"{ours['others_cores']:7.2f}"
         )
     lines.append("")
     lines += [f"{name:8} {row['what']}" for name, row in result["scenarios"].items()]

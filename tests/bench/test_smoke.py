@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 import socket
+import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.bench.http_path import SCENARIOS, measure, summary, table
+from tests.bench.http_path import SCENARIOS, Scenario, measure, summary, table
 from tests.bench.loopback import BenchError, DummyEngine, Load, Native, compile_native, run_load
+from tests.bench.proxies import Proxy, passthrough
 
 pytestmark = pytest.mark.skipif(not (shutil.which("gcc") or shutil.which("cc")), reason="there is no C compiler")
 
@@ -94,8 +97,24 @@ def test_the_table_of_a_run(native: Native, engine: DummyEngine) -> None:
     direct = measure(native, engine, None, scenario)
     assert direct["load_us"] > 0
     assert direct["engine_us"] > 0
-    row = summary(scenario, [direct], [direct])
-    assert row["cpu_ratio"] == row["wall_ratio"] == 1
-    result = {"machine": "m", "rounds": 1, "started_in_s": 1.0, "memory_mb": 50.0, "worker_idle_ms_per_s": 0.0}
-    text = table({**result, "writer_idle_ms_per_s": 0.0, "scenarios": {scenario.name: row}})
+    through = {**direct, "proxy_us": 10.0}
+    row = summary(scenario, {"direct": [direct], "passthrough": [through], "sidecar": [through]})
+    assert row["cpu_ratio"] == row["wall_ratio"] == row["to_passthrough"] == 1
+    sidecar = {"started_in_s": 1.0, "memory_mb": 50.0, "idle_ms_per_s": 0.0, "writer_idle_ms_per_s": 0.0}
+    text = table({"machine": "m", "rounds": 1, **sidecar, "scenarios": {scenario.name: row}})
     assert scenario.what in text
+
+
+def test_a_proxy_is_measured(native: Native, engine: DummyEngine, tmp_path: Path) -> None:
+    with passthrough(tmp_path, engine.url) as proxy:
+        through = measure(native, engine, proxy, Scenario("small", "", Load("flat", 4, 8, 32)))
+        assert through["proxy_us"] > 0
+        assert through["events"] == 32
+        assert proxy.memory_mb() > 5
+        assert proxy.children_cpu() == 0
+
+
+def test_a_proxy_that_does_not_start_says_why(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "raise SystemExit('no such thing')"]
+    with pytest.raises(BenchError, match="no such thing"), Proxy(command, tmp_path / "log"):
+        pass

@@ -1,4 +1,4 @@
-"""The sidecar under test: a real ``outguard serve`` process with everything on, and what it costs."""
+"""What stands between the load generator and the engine: the sidecar, or a pass-through, as a process of its own."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.bench.loopback import BenchError, process_cpu
 
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
+ROOT = Path(__file__).parents[2]
 
 CONFIG = """\
 listen: {{http: "127.0.0.1:0", grpc: "127.0.0.1:0"}}
@@ -28,19 +29,12 @@ trace: {{store: "chdb://{folder}/store", spool: "{folder}/spool", retention: {{d
 """
 
 
-class Sidecar:
-    """Serves while the context lasts. ``command`` replaces ``outguard serve`` (it is given ``--config PATH``).
+class Proxy:
+    """Serves while the context lasts. ``command`` prints ``http HOST:PORT`` once it takes requests."""
 
-    All guards are on (the default policy), the metrics too; traces keep their content and go to an embedded store.
-    """
-
-    def __init__(self, folder: Path, url: str, models: list[str], command: list[str] | None = None) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._config = folder / "outguard.yaml"
-        routes = "\n".join(f"  - {{model: {model}, engines: [dummy]}}" for model in models)
-        self._config.write_text(CONFIG.format(url=url, routes=routes, folder=folder))
-        self._log = folder / "outguard.log"
-        self._command = command or [str(Path(sys.executable).with_name("outguard")), "serve"]
+    def __init__(self, command: list[str], log: Path) -> None:
+        self._command = command
+        self._log = log
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
         self.started_in = 0.0
@@ -49,11 +43,12 @@ class Sidecar:
         began = time.monotonic()
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*self._command, "--config", str(self._config)],
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
+                cwd=ROOT,
                 start_new_session=True,
             )
         try:
@@ -72,27 +67,23 @@ class Sidecar:
         assert self._process is not None
         return self._process.pid
 
-    def worker_cpu(self) -> float:
+    def cpu(self) -> float:
         """Seconds of CPU of the serving process so far."""
         return process_cpu(self.pid)
 
-    def writer_cpu(self) -> float:
-        """Seconds of CPU of its child processes (the trace writer) so far."""
-        return sum(process_cpu(pid) for pid in self._children())
+    def children_cpu(self) -> float:
+        """Seconds of CPU of its child processes (the sidecar's trace writer) so far."""
+        found: set[int] = set()
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            found.update(map(int, (task / "children").read_text().split()))
+        return sum(map(process_cpu, found))
 
     def memory_mb(self) -> float:
         """Resident memory of the serving process, in MB of 10^6 bytes."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
-    def _children(self) -> list[int]:
-        found: set[int] = set()
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            found.update(map(int, (task / "children").read_text().split()))
-        return sorted(found)
-
     def _announced(self, until: float) -> int:
-        """The port of the line ``http HOST:PORT``, which comes once requests are taken."""
         lines: queue.Queue[str] = queue.Queue()
         process = self._process
         assert process is not None
@@ -108,9 +99,9 @@ class Sidecar:
             try:
                 line = lines.get(timeout=max(0.01, until - time.monotonic()))
             except queue.Empty:
-                raise BenchError(f"the sidecar was not ready after {START_SECONDS:.0f} s:\n{self._tail()}") from None
+                raise BenchError(f"the proxy was not ready after {START_SECONDS:.0f} s:\n{self._tail()}") from None
             if not line:
-                raise BenchError(f"the sidecar did not start:\n{self._tail()}")
+                raise BenchError(f"the proxy did not start:\n{self._tail()}")
             if line.startswith("http "):
                 return int(line.rpartition(":")[2])
 
@@ -127,3 +118,18 @@ class Sidecar:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def sidecar(folder: Path, url: str, models: list[str]) -> Proxy:
+    """``outguard serve`` as in production: all guards on (the default policy), the metrics too, traces with their
+    content into an embedded store."""
+    routes = "\n".join(f"  - {{model: {model}, engines: [dummy]}}" for model in models)
+    config = folder / "outguard.yaml"
+    config.write_text(CONFIG.format(url=url, routes=routes, folder=folder))
+    command = str(Path(sys.executable).with_name("outguard"))
+    return Proxy([command, "serve", "--config", str(config)], folder / "outguard.log")
+
+
+def passthrough(folder: Path, url: str) -> Proxy:
+    """The yardstick (passthrough.py)."""
+    return Proxy([sys.executable, "-m", "tests.bench.passthrough", url], folder / "passthrough.log")
