@@ -503,6 +503,8 @@ class Node:
                     self.groups.append(((part.id, index), keyword, group))
         self.required = tuple(required)
         self.strings = None if strings is None else Words(strings)
+        if strings is not None and not strings:
+            self.types &= ~(1 << STRING)
         self.names = _names(parts)
         # a key that may yet turn out to be wrong must not leave before it is whole
         self.holds_keys = any(
@@ -576,6 +578,8 @@ class Node:
                 return "type"
         if self.types & bit and self.groups:
             return self.groups[0][1]
+        if kind == STRING and self.strings is not None:
+            return "enum"  # each part has words of its own, and no word is in all of them
         return "type"
 
     # --- objects -----------------------------------------------------------------------------------------------------

@@ -238,7 +238,7 @@ class SchemaWalk:
                 self._watch([(Words(frame.value), None)], -1, in_key=True)
             elif node.key_watch is not None:
                 self._watch(node.key_watch, -1, in_key=True)
-            if node.holds_keys:
+            if node.holds_keys and self.hold is None:
                 self.hold = at
             return
         nodes = frame.nodes()
@@ -248,7 +248,7 @@ class SchemaWalk:
             self._watch([(Words(frame.value), None)], -1, in_key=True)
         elif all(one.names is not None for one in nodes):
             self._watch([(one.names, None) for one in nodes], -1, in_key=True)
-        if any(one.holds_keys for one in nodes):
+        if self.hold is None and any(one.holds_keys for one in nodes):
             self.hold = at
 
     def _has_room(self, frame: Frame, nodes: list[Node], at: int) -> None:
