@@ -78,11 +78,11 @@ def encoded(record: Any) -> bytes:
 
 
 def test_everything_comes_back(put: Put, make: Make) -> None:
-    plain = RequestRecord(trace_id="f" * 32, request_id="plain", started_at=round(time.time(), 3) - 5)
+    plain = RequestRecord(trace_id="f" * 32, request_id="plain", started_at=round(time.time() - 5, 3))
     first, second = make(1), make(2, seed=2**64 - 1, max_tokens=-1, temperature=None, tenant="other")
     told = [
         OutcomeRecord(first.trace_id, "call_1", round(time.time(), 3), False, "no such row"),
-        OutcomeRecord(first.trace_id, "call_1", round(time.time(), 3) + 1, True),
+        OutcomeRecord(first.trace_id, "call_1", round(time.time() + 1, 3), True),
     ]
     reader = put([first, second, *told, plain])
     for wanted in (first, second, plain):
