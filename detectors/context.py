@@ -69,10 +69,12 @@ _LEVEL: Final = re.compile(r"\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|TRACE|FATAL|NOTI
 _TIME: Final = re.compile(r"0[-/.]0[-/.]0|0:0:0|0T0")
 _LATE_HOLD: Final = 56  # characters before the bar, so that nothing honest waits for more than sixteen chunks
 _OPAQUE_END: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,64}\Z")
-_MIXED: Final = re.compile(r"[A-Z].*\d|\d.*[A-Z]")
+_SHIFTS: Final = re.compile(r"[a-z][A-Z0-9]|[0-9][A-Za-z]|[A-Z][a-z0-9]")
 _LITERAL: Final = re.compile(r"""^[ \t]{2,}.*(?<!\w)[bruf]{0,2}(["'])(?:(?!\1).)*\Z""")
 _REMARK: Final = re.compile(r"[ \t]*(?://|#|--|;|/?\*)[^\n]*:\s*\Z")
 _FENCE: Final = re.compile(r"(?m)^[ \t]*(?:```+|~~~+)([^`\n]*)$")
+_HEADER: Final = re.compile(r"[\w-]{3,24}:\s*")
+_NUMBERED: Final = re.compile(r"[ \t]*(?://+|#+|\*+|;+|--)[\s\d.)]*")
 _NARROW: Final = re.compile(r"[acgtun]+|[a-f]+", re.IGNORECASE)  # DNA, hex
 _TIES: Final = frozenset("'\"`({[<|\\:@#$")
 _OPAQUE_LINE: Final = re.compile(r"(?:^|\n)\S{16,}\n\Z")
@@ -224,7 +226,7 @@ def _looks_like_code(unit: str) -> bool:
 
 def _character(char: str, before: str, first: bool, policy: Policy) -> tuple[int, str]:
     line = before[before.rfind("\n") + 1 :]
-    margin = bool(line) and _COMMENT.fullmatch(line) is not None
+    margin = bool(line) and (_COMMENT.fullmatch(line) or _NUMBERED.fullmatch(line)) is not None
     if char in _RULE:
         if first and char not in "-=_*#~+\u2500\u2501\u2550":
             return 96, "rule"  # rules stand above titles; leaders and strokes begin no answer
@@ -235,13 +237,18 @@ def _character(char: str, before: str, first: bool, policy: Policy) -> tuple[int
         return _digit(char, line, before[-1:], policy)
     if char.isalpha():
         return _letter(char, line, before, margin, policy)
-    if char == "/" and _MIXED.search(before[-24:]) and _OPAQUE_END.search(before):
+    if char == "/" and _in_base64(before):
         return policy.opaque_chars, "opaque"
     if char in ")]}>([{<\"'|\\,;:":
         return 32 if len(_WORD.findall(line)) > 3 and before[-1:] in ".!? " else 96, "brackets"
     if margin or (not line and char in ("/%;|*" if first else "/%;|<>&:$@\\,*")):
         return 160, "margin"
     return policy.token_copies, ""
+
+
+def _in_base64(before: str) -> bool:
+    end = _OPAQUE_END.search(before)
+    return end is not None and len(end.group()) >= 20 and len(_SHIFTS.findall(end.group())) >= 4
 
 
 def _digit(char: str, line: str, last: str, policy: Policy) -> tuple[int, str]:
@@ -270,8 +277,8 @@ def _letter(char: str, line: str, before: str, margin: bool, policy: Policy) -> 
         return policy.opaque_chars, "opaque"
     if margin or _LITERAL.search(line) or _REMARK.match(line):
         return policy.opaque_chars, "literal"
-    if char in "xX" and line:
-        return 48, "filler"
+    if char in "xX" and before:
+        return policy.opaque_chars if not line or _HEADER.fullmatch(line) else 48, "filler"
     if char in "kKwWㅋㅎ哈呵嘻笑ха草":
         return policy.word_copies_in_verse, "laughter"
     return policy.token_copies, ""
@@ -323,12 +330,13 @@ def _structured(unit: str, line: str, distinct: int, policy: Policy) -> tuple[in
     if unit.count("|") >= 2 or ("{" in unit and ":" in unit):
         copies = policy.rich_code_copies if distinct >= 6 else policy.row_copies * (2 if distinct < 4 else 1)
         return max(copies * period, policy.ornament_chars), kind, "row"
+    quoted = unit.count('"') == 2 or unit.count("'") == 2
+    if quoted and distinct and period < 80:
+        copies = policy.quoted_copies if "\\" not in unit or distinct > 2 else policy.literal_copies
+        return max(copies * period, 120), kind, "strings"
     if distinct >= 3 and period >= 24:
         copies = policy.code_copies if distinct < 6 or period < 48 else policy.rich_code_copies
         return copies * period, kind, "code"
-    quoted = unit.count('"') == 2 or unit.count("'") == 2
-    if quoted and distinct and "\\" not in unit and period < 80:
-        return max(policy.quoted_copies * period, 120), kind, "strings"
     if distinct == 2:
         return max(policy.short_code_copies * period, 240), kind, "code"
     return max(policy.literal_copies * period, policy.ornament_chars), kind, "literals"

@@ -16,6 +16,9 @@ from detectors.finding import Finding
 
 
 class Detector(Protocol):
+    """A detector that holds text back may also keep ``releases``: its last few (doubt, offset at which it let go). With
+    them a panel knows what was held when another detector condemned the text in the middle of a feed."""
+
     doubt: int
 
     def feed(

@@ -40,6 +40,7 @@ _MOJIBAKE: Final = re.compile(
     "[\u0080-\u00bf\u20ac\u201a\u0192\u201e\u2026\u2020\u2021\u02c6\u2030\u0160\u2039\u0152\u017d\u2018\u2019\u201c"
     "\u201d\u2022\u2013\u2014\u02dc\u2122\u0161\u203a\u0153\u017e\u0178]"
 )
+_RAW_SIGNS: Final = frozenset("\u0120\u010a\u2581")
 _RAW: Final = re.compile("[\u0120\u010a\u2581][^\\W\\d_]")
 _BYTES: Final = re.compile(r"(?:<0x[0-9A-F]{2}>){2,}")
 _LITERAL: Final = re.compile(r"""^(?:[ \t]{4,}|.*[=(\[{,]\s*[bruf]{0,2}["']).*(?<!\w)["'](?:(?!["']).)*\Z""")
@@ -66,11 +67,13 @@ class Encoding:
         "_waiting",
         "condemned",
         "doubt",
+        "releases",
     )
 
     def __init__(self, *, channel: str = "content", prompt_text: str | None = None, policy: Policy = DEFAULT) -> None:
         self.doubt = 0
         self.condemned = False
+        self.releases: list[tuple[int, int]] = []
         self._channel = channel
         self._policy = policy
         prompt = prompt_text or ""
@@ -102,22 +105,25 @@ class Encoding:
             self._recent = recent if len(recent) < _KEPT else recent[-_LOOK_BACK:]
             self.doubt = seen
             return ()
-        found: Sequence[Finding] = ()
-        if self._waiting >= 0 or not text.isascii():
+        found: list[Finding] = []
+        if self._waiting >= 0 or self._recent[-1:] in _RAW_SIGNS or not text.isascii():
             found = self._odd(text, start)
-        if not found and ">" in text and not self._allowed["bytes"]:
-            found = self._byte_tokens(text, start)
+        if ">" in text and not self._allowed["bytes"]:
+            found += self._byte_tokens(text, start)
         if self._raw:
             self._spaces += text.count(" ")
         self._recent = (self._recent + text)[-_LOOK_BACK:]
-        self._calm = not self._raw and self._waiting < 0
-        if found:
-            self.condemned = True
-            if found[0].code != "encoding.replacement_char":  # that was held since its onset
-                self.doubt = max(self.doubt, found[0].detected_at - 1)
-        else:
+        self._calm = not self._raw and self._waiting < 0 and self._recent[-1:] not in _RAW_SIGNS
+        if not found:
             self.doubt = seen if self._waiting < 0 else max(self.doubt, self._waiting)
-        return found
+            return ()
+        first = min(found, key=lambda finding: finding.detected_at)
+        self.condemned = True
+        if first.code != "encoding.replacement_char":  # that was held since its onset
+            self.doubt = max(self.doubt, first.detected_at - 1)
+        else:
+            self.doubt = max(self.doubt, first.onset)
+        return (first,)
 
     def finish(self) -> Sequence[Finding]:
         if self.condemned:
@@ -129,23 +135,20 @@ class Encoding:
         message = "the text ends in the middle of a code point"
         return (Finding("encoding.split_code_point", "warn", message, self._channel, onset, self._seen, 0.9),)
 
-    def _odd(self, text: str, start: int) -> Sequence[Finding]:
+    def _odd(self, text: str, start: int) -> list[Finding]:
+        found: list[Finding] = []
         if not self._allowed["replacement"]:
-            found = self._replacements(text, start)
-            if found:
-                return found
+            found += self._replacements(text, start)
         surrogate = _SURROGATE.search(text)
         if surrogate is not None:
             at = start + surrogate.start()
             message = "half of a surrogate pair: a code point was cut in two and put together wrongly"
-            return (Finding("encoding.split_code_point", "error", message, self._channel, at, at + 1, 0.99),)
+            found.append(Finding("encoding.split_code_point", "error", message, self._channel, at, at + 1, 0.99))
         if not self._allowed["mojibake"]:
-            found = self._mojibake(text, start)
-            if found:
-                return found
+            found += self._mojibake(text, start)
         if not self._allowed["raw"]:
-            return self._raw_tokens(text, start)
-        return ()
+            found += self._raw_tokens(text, start)
+        return found
 
     def _replacements(self, text: str, start: int) -> Sequence[Finding]:
         at = 0
@@ -163,11 +166,12 @@ class Encoding:
             before = (
                 (self._recent + text[: max(onset - start, 0)])[-160:] if onset >= start else self._before(onset, start)
             )
-            if not _about(before, text[at]):
+            if _about(before, text[at]):
+                self.releases = [*self.releases[-3:], (onset, start + at + 1)]
+            else:
                 count = start + at - onset
                 message = "a replacement character stands where a character of the answer was lost"
                 evidence = {"count": count, "before": before[-12:], "after": text[at : at + 1]}
-                self.doubt = max(self.doubt, onset)
                 return (
                     Finding(
                         "encoding.replacement_char",

@@ -74,10 +74,12 @@ class Panel:
                 found = [*(found or ()), *news]
         if broken:
             self._detectors = [detector for detector in self._detectors if detector not in broken]
-        self.doubt = doubt
         if found is None:
+            self.doubt = doubt
             return ()
-        return found if len(found) == 1 else sorted(found, key=_when)
+        found.sort(key=_when)
+        self.doubt = self._then(found, doubt)
+        return found
 
     def finish(self) -> Sequence[Finding]:
         found: list[Finding] = []
@@ -96,6 +98,17 @@ class Panel:
         """What the channel held so far; ``visible`` is not counted, only told from zero."""
         document = self._edge in (("{", "}"), ("[", "]"))
         return Facts(self._chars, self._chars if self._visible else 0, document)
+
+    def _then(self, found: Sequence[Finding], doubt: int) -> int:
+        """What was clear when the first error became certain, although more text came in the same feed: a detector
+        that held back something at that point may have let it go since."""
+        at = next((finding.detected_at for finding in found if finding.severity == "error"), None)
+        if at is not None:
+            for detector in self._detectors:
+                for held, until in getattr(detector, "releases", ()):
+                    if held < at < until:
+                        doubt = min(doubt, held)
+        return max(doubt, self.doubt)
 
     def _look(self, text: str) -> None:
         seen = text.strip()

@@ -26,7 +26,7 @@ class Policy:
     # repetition that a context explains
     quoted_copies: int = 20  # the same string as a list's element
     code_copies: int = 12  # a unit with three or more different words of code, markup or a table
-    rich_code_copies: int = 8  # the same with six words or more
+    rich_code_copies: int = 10  # the same with six words or more
     short_code_copies: int = 24  # the same with two words
     literal_copies: int = 64  # NULL, NULL, NULL
     row_copies: int = 32

@@ -76,6 +76,7 @@ class Repetition:
         "_window",
         "condemned",
         "doubt",
+        "releases",
     )
 
     def __init__(
@@ -83,6 +84,7 @@ class Repetition:
     ) -> None:
         self.doubt = 0
         self.condemned = False
+        self.releases: list[tuple[int, int]] = []
         self._channel = channel
         self._policy = policy
         self._asked = Asked(prompt_text)
@@ -206,16 +208,21 @@ class Repetition:
         held = False
         alarm = _NEVER
         run = self._short.step(window, size)
+        long = self._long
+        long.step(window, size)
         if run is None and block[-1] == block[-2:-1] == block[-3:-2] == block[-4:-3]:
             run = self._single(block[-1])
         calm = run is None
+        for gone in (self._short.broken, long.broken):
+            if gone is not None and gone.bar and gone.end >= gone.bar:
+                return self._condemn(gone)  # it ended within the step, and was long enough before
         if run is not None and (run.bar or self._judge(run)):
             if run.end >= run.bar:
                 return self._condemn(run)
             held = run.end >= run.hold
             if run.bar < window.end + 2 * STEP:
                 alarm = run.bar
-        run = self._long.step(window, size)
+        run = long.run
         if run is not None and (run.bar or (run.end - run.start >= 2 * run.period - 2 * STEP and self._judge(run))):
             calm = False
             if run.end >= run.bar:
@@ -241,6 +248,8 @@ class Repetition:
             held = True
         if held and not self._held:
             self.doubt = max(self.doubt, window.end - 1)
+        elif self._held and not held:
+            self.releases = [*self.releases[-3:], (self.doubt, window.end)]
         self._held = held
         self._alarm = alarm
         self._calm = calm

@@ -36,9 +36,10 @@ _SLACK: Final = 400  # characters that may come without being counted: a prefix 
 class StreamIntegrity:
     """One choice of one attempt. ``json``: the caller asked for a document."""
 
-    __slots__ = ("_json", "_reason", "_reasons", "_usage")
+    __slots__ = ("_doubted", "_json", "_reason", "_reasons", "_usage")
 
     def __init__(self, *, json: bool = False) -> None:
+        self._doubted = False  # the usage was found wrong already
         self._json = json
         self._reason = ""
         self._reasons = 0
@@ -65,6 +66,7 @@ class StreamIntegrity:
         self._usage = (prompt_tokens, completion_tokens, total_tokens)
         wrong = min(self._usage) < 0 or (total_tokens and total_tokens != prompt_tokens + completion_tokens)
         if wrong and first:
+            self._doubted = True
             return (self._mismatch("the parts do not add up to the total"),)
         return ()
 
@@ -122,6 +124,8 @@ class StreamIntegrity:
         if self._usage is None:
             return ()
         tokens = self._usage[1]
+        if self._doubted and self._reason != "length":
+            return ()
         if chars and not tokens:
             return (self._mismatch("there is text, and no token was counted", text_chars=chars),)
         if chars > tokens * _CHARS_A_TOKEN + _SLACK:

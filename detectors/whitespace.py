@@ -5,7 +5,8 @@ The rules:
 - A gap of honest JSON is one new line and its indentation, or a few spaces. Many new lines in one gap, or many spaces
   without one, are a model that may write nothing else: its grammar left it only white space.
 - Outside JSON a flood of new lines is a collapse too, and so is a very long gap of any kind.
-- An answer that is nearly all white space over thousands of characters is waste, however it is cut up.
+- Text that is nearly all white space over thousands of characters is waste, however it is cut up. (JSON may be: deep
+  documents are indented.)
 
 White space inside a JSON string is text, and not looked at here.
 """
@@ -26,7 +27,7 @@ _JSON_NEWLINES: Final = 8
 _JSON_INDENT: Final = 256  # a new line and this much indentation is still a format
 _LONG: Final = 8  # characters; a shorter gap is a gap between words
 _WORDS: Final = 64  # visible characters between two long gaps that end a stretch of waste
-_WASTE: Final = 4_096
+_WASTE: Final = 8_192
 _HOLD: Final = 0.4  # of what condemns a gap, and it is held
 
 
@@ -52,11 +53,13 @@ class Whitespace:
         "_waste_start",
         "condemned",
         "doubt",
+        "releases",
     )
 
     def __init__(self, *, channel: str = "content", json: bool = False, policy: Policy = DEFAULT) -> None:
         self.doubt = 0
         self.condemned = False
+        self.releases: list[tuple[int, int]] = []
         self._channel = channel
         self._policy = policy
         self._json = json
@@ -76,7 +79,7 @@ class Whitespace:
         self._held = False
         self._seen = 0
         self._waste_start = 0  # a stretch of text that is all but white space, and how much of it is
-        self._waste_end = 0
+        self._waste_end = -_WASTE
         self._waste_blank = 0
 
     def feed(
@@ -132,9 +135,11 @@ class Whitespace:
 
     def _words(self, text: str, start: int) -> bool:
         """Text that holds no long gap, from offset ``start`` on. Whether the gap before it makes too much waste."""
-        wasted = self._gap >= _LONG and self._waste(start)
+        wasted = self._gap >= _LONG and not self._json and self._waste(start)
         self._gap = self._lines = 0
-        self._held = False
+        if self._held:
+            self.releases = [*self.releases[-3:], (self.doubt, start + 1)]
+            self._held = False
         if self._json:
             self._read(text)
         return wasted
@@ -204,7 +209,7 @@ class Whitespace:
         span = end - self._waste_start
         if self._waste_blank < 0.9 * span:
             self._waste_start, self._waste_blank = start, self._gap
-        return span >= _WASTE * self._policy.patience and self._waste_blank >= 0.96 * span
+        return span >= _WASTE * self._policy.patience and self._waste_blank >= 0.97 * span
 
     def _condemn_waste(self, end: int) -> Sequence[Finding]:
         self.condemned = True

@@ -1,0 +1,68 @@
+"""Text that was decoded wrongly, and text that speaks about such text."""
+
+from __future__ import annotations
+
+import pytest
+
+from detectors import Encoding, Finding
+
+GERMAN = "Ich möchte wissen, ob die Straße schön für Fußgänger ist."
+MOJIBAKE = GERMAN.encode().decode("cp1252", "replace").replace("\ufffd", "")
+RAW = "".join(
+    f"Ġ{word}" for word in ("the", "old", "harbour", "lies", "behind", "the", "bridge", "and", "waits", "for", "ships")
+)
+
+
+def run(text: str, prompt: str | None = None, size: int = 1_000) -> list[Finding]:
+    watch = Encoding(prompt_text=prompt)
+    found = [f for start in range(0, len(text), size) for f in watch.feed(text[start : start + size])]
+    return [*found, *watch.finish()]
+
+
+@pytest.mark.parametrize("size", [1, 3, 1_000])
+@pytest.mark.parametrize(
+    ("text", "code", "onset"),
+    [
+        ("很抱歉，我无法\ufffd\ufffd问实时数据。", "encoding.replacement_char", 7),
+        ("The caf\ufffd is open", "encoding.replacement_char", 7),
+        ("an emoji \ud83d and on", "encoding.split_code_point", 9),
+        (MOJIBAKE, "encoding.mojibake", 5),
+        (RAW, "encoding.raw_tokens", 0),
+        ("The caf<0xC3><0xA9> is open", "encoding.byte_tokens", 7),
+    ],
+)
+def test_it_is_found(text: str, code: str, onset: int, size: int) -> None:
+    found = run(text, size=size)
+    assert [(f.code, f.severity, f.onset) for f in found] == [(code, "error", onset)]
+
+
+@pytest.mark.parametrize("size", [1, 1_000])
+@pytest.mark.parametrize(
+    ("text", "prompt"),
+    [
+        ("It shows '\ufffd' for bytes that it can not read.", None),
+        ("U+FFFD is the replacement character, written \ufffd, and", None),
+        ("Your text holds \ufffd in three places.", "Why is there a \ufffd in my file?"),
+        ('    assert text == "a\ufffdb"', None),
+        ("São Paulo, NÃO, Ângela, Âme, â la carte", None),
+        ("It reads Ã¶ where ö should be.", None),
+        ("Tokens such as Ġthe and Ġof begin with a space, and others do not begin with one at all.", None),
+        ("The byte token <0xE2> stands for one byte.", None),
+        (GERMAN + " 我们在河边。 🎻 ▁▂▃▄▅▆▇█", None),
+    ],
+)
+def test_what_speaks_about_it_passes(text: str, prompt: str | None, size: int) -> None:
+    assert run(text, prompt, size) == []
+
+
+def test_a_code_point_cut_at_the_end_is_a_warning() -> None:
+    found = run("The last sign is \ufffd")
+    assert [(f.code, f.severity, f.onset) for f in found] == [("encoding.split_code_point", "warn", 17)]
+
+
+def test_a_replacement_character_is_held_until_its_neighbour_comes() -> None:
+    watch = Encoding()
+    assert watch.feed("caf\ufffd") == ()
+    assert watch.doubt == 3
+    assert [f.code for f in watch.feed(" x")] == ["encoding.replacement_char"]
+    assert watch.doubt == 3

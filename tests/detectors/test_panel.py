@@ -1,0 +1,80 @@
+"""The panel adds up its detectors, and outlives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from detectors import Facts, Finding, Panel, Policy
+from tests.detectors.footprint import footprint
+
+
+class Broken:
+    """Works until it is fed the word."""
+
+    def __init__(self) -> None:
+        self.doubt = 0
+        self.fed = 0
+
+    def feed(
+        self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
+    ) -> Sequence[Finding]:
+        self.fed += 1
+        if "boom" in text:
+            raise ValueError("a mistake")
+        return ()
+
+    def finish(self) -> Sequence[Finding]:
+        raise RuntimeError("another")
+
+
+def test_a_detector_that_raises_is_taken_out_and_recorded() -> None:
+    broken = Broken()
+    panel = Panel(extra=(broken,))
+    assert panel.feed("good so far ") == ()
+    assert panel.doubt == 0  # Broken never clears anything
+    found = panel.feed("boom ")
+    assert [(f.code, f.severity) for f in found] == [("guard.detector_error", "warn")]
+    assert panel.doubt == len("good so far boom ")
+    assert panel.feed("and on") == ()
+    assert broken.fed == 2
+    assert panel.finish() == []
+
+
+def test_one_that_raises_at_the_end_is_recorded_too() -> None:
+    panel = Panel(extra=(Broken(),))
+    panel.feed("x")
+    assert [f.code for f in panel.finish()] == ["guard.detector_error"]
+
+
+def test_the_others_see_everything_when_one_breaks() -> None:
+    panel = Panel(extra=(Broken(),))
+    found = [*panel.feed("boom " + "!" * 10), *panel.feed("!" * 30)]
+    assert [f.code for f in found] == ["guard.detector_error", "repetition.single_token"]
+
+
+def test_findings_come_in_the_order_in_which_they_became_certain() -> None:
+    found = Panel().feed("caf\ufffd x " + "ok so " * 40)
+    assert [f.family for f in found] == ["encoding", "repetition"]
+
+
+def test_facts() -> None:
+    panel = Panel(channel="reasoning")
+    assert panel.facts() == Facts()
+    panel.feed(" \n")
+    assert panel.facts() == Facts(2, 0)
+    for piece in ("{", '"a": 1', " }", "\n"):
+        panel.feed(piece)
+    assert panel.facts() == Facts(12, 12, True)
+
+
+def test_patience_stretches_every_bar() -> None:
+    text = "The end. " + "I can not say. " * 9
+    assert Panel().feed(text)
+    assert not Panel(Policy(patience=2.5)).feed(text)
+
+
+def test_the_state_of_a_long_stream_is_bounded() -> None:
+    panel = Panel(json=True)
+    for i in range(30_000):
+        panel.feed(f' {{"k{i * i}": "väl{i} 我们"}},\n')
+    assert footprint(panel) < 64_000
