@@ -12,6 +12,7 @@ detectors.tensor and detectors.vllm_processor, which need torch, are never impor
 """
 
 from detectors.contract import Detector
+from detectors.cross_request import CrossRequest, Prompts
 from detectors.empty import Facts, judge_empty
 from detectors.encoding import Encoding
 from detectors.finding import Finding
@@ -24,6 +25,7 @@ from detectors.stream import StreamIntegrity
 from detectors.whitespace import Whitespace
 
 __all__ = [
+    "CrossRequest",
     "Detector",
     "Encoding",
     "Facts",
@@ -32,6 +34,7 @@ __all__ = [
     "Numeric",
     "Panel",
     "Policy",
+    "Prompts",
     "Repetition",
     "StreamIntegrity",
     "Whitespace",

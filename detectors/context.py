@@ -266,7 +266,12 @@ def _letter(char: str, line: str, before: str, margin: bool, policy: Policy) -> 
     if last.isalnum() and last.isascii():
         end = _OPAQUE_END.search(before)
         stem = end.group() if end else last
-        if not stem.isalpha() or len(stem) >= 24 or not (stem[1:].islower() or stem.isupper()):
+        if (
+            before[-1 - len(stem) :][:1] == "\\"
+            or not stem.isalpha()
+            or len(stem) >= 24
+            or not (stem[1:].islower() or stem.isupper())
+        ):
             return policy.opaque_chars, "opaque"
         if last.islower() and char.isupper():
             return policy.token_copies, ""
