@@ -264,7 +264,7 @@ class Pipeline:
         return True, "ready"
 
     def metrics(self) -> tuple[str, bytes]:
-        return self._tracing.metrics_page()
+        return self._tracing.metrics_page(self._under_way)
 
 
 _ENDS = (Finished, Failed)
