@@ -270,7 +270,7 @@ class Answered:
     @property
     def events(self) -> list[Any]:
         """The data of an event stream, parsed; [DONE] as it is."""
-        data = [line[6:] for line in self.text.splitlines() if line.startswith("data: ")]
+        data = [line[6:] for line in self.text.split("\n") if line.startswith("data: ")]
         return [one if one == "[DONE]" else json.loads(one) for one in data]
 
     @property
