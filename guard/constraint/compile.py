@@ -19,7 +19,8 @@ from guard.constraint.json_check import JsonChecker, Release
 from guard.constraint.judge import Judge
 from guard.constraint.limits import Limits, depth_of, invalid, shape_of, too_complex
 from guard.constraint.regex_check import Unsupported, regex_automaton, regex_maker
-from guard.constraint.schema_graph import VALIDATORS, SchemaGraph, draft_of
+from guard.constraint.schema_drafts import VALIDATORS, draft_of
+from guard.constraint.schema_graph import SchemaGraph
 from guard.constraint.spec import Constraint
 from guard.constraint.text_check import choice_maker
 

@@ -12,8 +12,10 @@ import json
 from typing import Final
 
 from guard.constraint.json_syntax import ARRAY, DONE, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE, JsonError, JsonReader
-from guard.constraint.schema_graph import Node, Words
-from guard.constraint.schema_walk import Frame, SchemaWalk, Violation
+from guard.constraint.schema_frame import Frame, Violation
+from guard.constraint.schema_node import Node
+from guard.constraint.schema_walk import SchemaWalk
+from guard.constraint.words import Words
 
 _MOST: Final = 20_000
 _BEGINS: Final = {OBJECT: "{", ARRAY: "[", STRING: '"', TRUE: "true", FALSE: "false", NULL: "null"}

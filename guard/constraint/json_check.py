@@ -21,8 +21,9 @@ from detectors.finding import Finding
 from guard.constraint.forced import forced_text
 from guard.constraint.json_syntax import DONE, JsonError, JsonReader
 from guard.constraint.judge import CLOSING, Judge, locate, pointer_of
+from guard.constraint.schema_frame import Violation
 from guard.constraint.schema_graph import SchemaGraph
-from guard.constraint.schema_walk import SchemaWalk, Violation
+from guard.constraint.schema_walk import SchemaWalk
 
 Release = Literal["streaming", "on_complete"]
 
@@ -76,7 +77,7 @@ class JsonChecker:
             if reader.mode == DONE:
                 return self._ended(text, at, used)
             walk = self._walk
-            if walk.hold is None and not reader.escape and not walk.high:
+            if walk.hold is None and not reader.escape and not walk.heard.high:
                 self.good = fed
                 if self._streams:
                     self.safe = fed

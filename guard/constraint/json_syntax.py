@@ -11,8 +11,9 @@ characters from the start of the first text fed, plus ``base``.
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Protocol
+
+from guard.constraint.json_number import INTEGER, MINUS, STEPS, WHOLE, ZERO, judgeable, number
 
 OBJECT: Final = 0
 ARRAY: Final = 1
@@ -82,48 +83,6 @@ _EXPECTED: Final = {
     _COLON: "':'",
 }
 
-# Numbers that are cut by the end of a piece go on character by character.
-_MINUS, _ZERO, _INTEGER, _POINT, _FRACTION, _E, _SIGN, _EXPONENT = range(8)
-_DIGITS: Final = "0123456789"
-_STEPS: Final[list[dict[str, int]]] = [
-    {"0": _ZERO, **dict.fromkeys("123456789", _INTEGER)},
-    {".": _POINT, "e": _E, "E": _E},
-    {**dict.fromkeys(_DIGITS, _INTEGER), ".": _POINT, "e": _E, "E": _E},
-    dict.fromkeys(_DIGITS, _FRACTION),
-    {**dict.fromkeys(_DIGITS, _FRACTION), "e": _E, "E": _E},
-    {**dict.fromkeys(_DIGITS, _EXPONENT), "+": _SIGN, "-": _SIGN},
-    dict.fromkeys(_DIGITS, _EXPONENT),
-    dict.fromkeys(_DIGITS, _EXPONENT),
-]
-_WHOLE: Final = frozenset({_ZERO, _INTEGER, _FRACTION, _EXPONENT})
-_LONGEST_INT: Final = 4000
-"""Digits that int() converts without a complaint (its limit is 4300)."""
-
-
-def number(text: str) -> int | float | Decimal:
-    """The value of a JSON number, as a Decimal where a float would lose it to infinity or to zero."""
-    if "." not in text and "e" not in text and "E" not in text:
-        return int(text) if len(text) < _LONGEST_INT else Decimal(text)
-    value = float(text)
-    if value - value != 0.0 or (
-        value == 0.0 and text.strip("-0.eE+") and any(c in "123456789" for c in _mantissa(text))
-    ):
-        try:
-            return Decimal(text)
-        except InvalidOperation:  # an exponent beyond what can be held
-            return value
-    return value
-
-
-def _mantissa(text: str) -> str:
-    return re.split("[eE]", text, maxsplit=1)[0]
-
-
-def judgeable(text: str) -> str:
-    """Half a surrogate pair is a character to JSON, but none to anything that takes Unicode: it is replaced by the
-    replacement character, which is as long."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
 
 class JsonReader:
     """Feed text; ``feed`` returns how much of it belongs to the document, white space after it included.
@@ -179,10 +138,6 @@ class JsonReader:
     @property
     def depth(self) -> int:
         return len(self._stack)
-
-    @property
-    def expects_value(self) -> bool:
-        return self.mode in (_VALUE, _FIRST_ITEM)
 
     @property
     def place(self) -> str:
@@ -342,7 +297,7 @@ class JsonReader:
                         mode = _AFTER if self._stack else DONE
                         sink.scalar(NUMBER, number(whole[0]), self._start, base + i)
                         continue
-                    self._phase = _MINUS if c == "-" else _ZERO if c == "0" else _INTEGER
+                    self._phase = MINUS if c == "-" else ZERO if c == "0" else INTEGER
                     self._parts = [c]
                     mode = _NUMERAL
                     i += 1
@@ -372,12 +327,12 @@ class JsonReader:
                     sink.scalar(kind, value, self._start, base + i)
                 continue
             elif mode == _NUMERAL:
-                phase = _STEPS[self._phase].get(c)
+                phase = STEPS[self._phase].get(c)
                 if phase is not None:
                     self._phase = phase
                     self._parts.append(c)
                     i += 1
-                elif self._phase in _WHOLE:
+                elif self._phase in WHOLE:
                     mode = _AFTER if self._stack else DONE
                     sink.scalar(NUMBER, number("".join(self._parts)), self._start, base + i)
                 else:
@@ -404,7 +359,7 @@ class JsonReader:
 
     def finish(self) -> bool:
         """The text has ended. Says whether it was a whole document: a number at its root is ended by nothing else."""
-        if self.mode == _NUMERAL and not self._stack and self._phase in _WHOLE:
+        if self.mode == _NUMERAL and not self._stack and self._phase in WHOLE:
             self.mode = DONE
             self._sink.scalar(NUMBER, number("".join(self._parts)), self._start, self.base + self._at)
         return self.mode == DONE

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from guard.constraint.schema_graph import pointed_at
+from guard.constraint.schema_drafts import pointed_at
 from guard.request import RequestError
 
 COMPLEX: Final = "constraint_too_complex"

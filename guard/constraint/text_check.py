@@ -12,7 +12,7 @@ from typing import Protocol
 from detectors.finding import Finding
 from guard.constraint.contract import Checker
 from guard.constraint.json_check import Release
-from guard.constraint.schema_graph import Words
+from guard.constraint.words import Words
 
 
 class Matcher(Protocol):
@@ -118,16 +118,9 @@ class ChoiceMatcher:
         if self._words.has_prefix(self._read + text):
             self._read += text
             return len(text)
-        low = 0
-        high = len(text) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._words.has_prefix(self._read + text[:middle]):
-                low = middle
-            else:
-                high = middle - 1
-        self._read += text[:low]
-        return low
+        good = self._words.common(self._read, text)
+        self._read += text[:good]
+        return good
 
     def accepts(self) -> bool:
         return self._read in self._words.words

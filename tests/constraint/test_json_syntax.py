@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guard.constraint.json_syntax import ARRAY, DONE, OBJECT, JsonError, JsonReader, number
+from guard.constraint.json_number import number
+from guard.constraint.json_syntax import ARRAY, DONE, OBJECT, JsonError, JsonReader
 
 
 class Build:
