@@ -8,7 +8,7 @@
             print(finding.code, finding.onset)
 
 Every detector keeps the contract in detectors/contract.py. This package imports nothing but the standard library;
-detectors.tensor and detectors.vllm_processor, which need torch, are never imported from here.
+detectors.tensor and the in-engine forms, which need torch and an engine, are never imported from here.
 """
 
 from detectors.contract import Detector
