@@ -34,10 +34,10 @@ def registry(suite: Path, folder: str) -> Any:
     return jsonschema_rs.Registry(kept, draft=draft)
 
 
-def cases(suite: Path, folder: str, *, optional: bool = False) -> Iterator[tuple[str, Any, list[dict[str, Any]]]]:
-    """(name, schema, tests). A schema that names no draft gets the folder's."""
-    where = suite / folder / "optional" if optional else suite / folder
-    for path in sorted(where.rglob("*.json") if optional else where.glob("*.json")):
+def cases(suite: Path, folder: str, part: str = "") -> Iterator[tuple[str, Any, list[dict[str, Any]]]]:
+    """(name, schema, tests) of the required cases, or of ``part`` (optional, optional/format). A schema that names no
+    draft gets the folder's."""
+    for path in sorted((suite / folder / part).glob("*.json")):
         for group in json.loads(path.read_text()):
             schema = group["schema"]
             if isinstance(schema, dict) and "$schema" not in schema:
