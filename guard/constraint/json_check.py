@@ -66,6 +66,9 @@ class JsonChecker:
         self._texts.append(text)
         at = self._fed
         self._fed = fed = at + len(text)
+        if self._stage == _HEAD and text and not self._edge and text[0] not in " \t\r\n`":
+            self._stage = _BODY
+            self._reader.base = at
         if self._stage == _BODY:
             reader = self._reader
             try:
@@ -91,6 +94,9 @@ class JsonChecker:
         return ()
 
     def finish(self, truncated: bool) -> Sequence[Finding]:
+        if self._stage == _TAIL and not self._edge and not self._fenced:
+            self.safe = self.good = self._fed
+            return ()
         found: list[Finding] = []
         if self._stage == _HEAD and self._edge:
             found.append(self._error("json.truncated", self._edge_at, "the answer ends in an opening code fence"))
@@ -163,13 +169,15 @@ class JsonChecker:
 
     def _ended(self, text: str, at: int, used: int) -> Sequence[Finding]:
         """The document is whole: its last character leaves if the judge agrees."""
-        found = list(self._noted())
         walk = self._walk
         if self._judge is not None and not self._judge.is_valid(walk.value):
-            found.append(self._refused_by_judge())
-            return found
+            return (*self._noted(), self._refused_by_judge())
         self.complete = True
         self._stage = _TAIL
+        if used == len(text) and not self._fenced and not walk.findings and not self._reader.lone_surrogates:
+            self._move(self._fed)
+            return ()
+        found = list(self._noted())
         if self._reader.lone_surrogates:
             message = "the document escapes half a surrogate pair, which is no character"
             found.append(Finding("json.lone_surrogate", "warn", message))
@@ -252,9 +260,10 @@ class JsonChecker:
         """The document is read to its end, and invalid: all of it but its last character may have left."""
         assert self._judge is not None
         reason = self._judge.reason(self._walk.value)
-        text = "".join(self._texts)
-        first, last = locate(text, self._reader.base, reason.path)
-        end = locate(text, self._reader.base, ())[1] if self._walk.hold is None else self._walk.hold
+        first, last = self._walk.span
+        end = last if self._walk.hold is None else self._walk.hold
+        if reason.path:
+            first, last = locate("".join(self._texts), self._reader.base, reason.path)
         pointer = pointer_of(reason.path)
         return self._error(
             f"schema.{reason.keyword}",

@@ -28,13 +28,15 @@ from guard.constraint.words import Words
 
 
 class SchemaWalk:
-    """The sink of a JsonReader. ``value`` is the document's once it is whole."""
+    """The sink of a JsonReader. Once the document is whole, ``value`` is its value and ``span`` are the offsets of its
+    first and last characters."""
 
     def __init__(self, graph: SchemaGraph) -> None:
         self.reader: JsonReader
         self.frames: list[Frame] = []
         self.hold: int | None = None
         self.value: Any = None
+        self.span = (0, 0)
         self.findings: list[Finding] = []
         self._judged = 0
         self.next: Position = graph.root
@@ -123,6 +125,7 @@ class SchemaWalk:
         frame = self._frame
         if frame is None:
             self.value = value
+            self.span = (at, end - 1)
         elif frame.kind == OBJECT:
             frame.value[frame.key] = value
         else:
@@ -258,9 +261,12 @@ class SchemaWalk:
 
     def end(self, kind: int, at: int) -> None:
         frame = self.frames.pop()
-        around = self._frame = self.frames[-1] if self.frames else None
-        if around is not None:
+        if self.frames:
+            around = self._frame = self.frames[-1]
             self.reader.quiet = around.quiet
+        else:
+            self._frame = None
+            self.span = (frame.at, at)
         node = frame.node
         if node is not None:
             keyword, message = lacking(frame, node)
