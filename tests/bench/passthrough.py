@@ -102,7 +102,12 @@ async def serve(url: str) -> None:
     assert parts.port is not None
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     config = uvicorn.Config(
-        Proxy(parts.hostname, parts.port), http="httptools", ws="none", lifespan="off", log_config=None, access_log=False
+        Proxy(parts.hostname, parts.port),
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
     )
     server = uvicorn.Server(config)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, setattr, server, "should_exit", True)
