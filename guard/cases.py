@@ -9,9 +9,10 @@ The action: block (the answer must not be delivered), repair (it may, changed wi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -36,12 +37,25 @@ def read_cases(path: Path) -> Iterator[dict[str, Any]]:
             if not line.strip():
                 continue
             try:
-                case = msgspec.json.decode(line)
-            except msgspec.DecodeError as error:
+                case = _decoded(line)
+            except RecursionError as error:
+                raise CaseError(f"{path}:{number}: is nested too deeply") from error
+            except ValueError as error:
                 raise CaseError(f"{path}:{number}: is not JSON: {error}") from error
             if not isinstance(case, dict):
                 raise CaseError(f"{path}:{number}: must be a JSON object")
             yield case
+
+
+def _decoded(line: bytes) -> Any:
+    """JSON as Python reads it too: half a surrogate pair is one of the failures that are recorded in such files."""
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.DecodeError as error:
+        try:
+            return json.loads(line)
+        except ValueError:
+            raise error from None
 
 
 def judge(case: dict[str, Any], policy: Policy | None = None) -> dict[str, Any]:
@@ -50,18 +64,19 @@ def judge(case: dict[str, Any], policy: Policy | None = None) -> dict[str, Any]:
     policy = policy or Policy()
     id_ = case.get("id")
     try:
-        request = chat_request(_request_body(case), request_id=str(id_), protocol="check")
+        request = chat_request(_request_body(case), request_id=_clean(str(id_)), protocol="check")
         compiled = compile_constraint(request.constraint) if request.constraint else None
         events = list(_events(case))
-    except (RequestError, CaseError) as error:
+    except (RequestError, CaseError, RecursionError) as error:
         where = getattr(error, "param", "")
+        said = "the request is nested too deeply" if isinstance(error, RecursionError) else str(error)
         finding = {
             "code": "guard.invalid_case",
             "severity": "error",
             "channel": "stream",
             "onset": 0,
             "detected_at": 0,
-            "message": f"{where}: {error}" if where else str(error),
+            "message": f"{where}: {said}" if where else said,
         }
         return {
             "id": id_,
@@ -104,13 +119,31 @@ def _request_body(case: dict[str, Any]) -> dict[str, Any]:
     body = case.get("request")
     if not isinstance(body, dict):
         raise CaseError("the case has no request object")
-    return {"model": "unnamed", **body}
+    return cast("dict[str, Any]", _clean({"model": "unnamed", **body}))
+
+
+def _clean(value: Any) -> Any:
+    """A request has no halves of surrogate pairs: no server would have taken it."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    return value
+
+
+def _as_sent(response: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(response)
+    except (UnicodeEncodeError, OverflowError):
+        return json.dumps(response).encode()
 
 
 def _events(case: dict[str, Any]) -> Iterator[StreamEvent]:
     if isinstance(stream := case.get("stream"), str):
         reader = OpenAIReader()
-        yield from reader.feed(stream.encode())
+        yield from reader.feed(stream.encode("utf-8", "surrogatepass"))
         match case.get("close", "clean"):
             case "clean":
                 yield from reader.end(clean=True)
@@ -122,7 +155,7 @@ def _events(case: dict[str, Any]) -> Iterator[StreamEvent]:
                 raise CaseError(f"close must be clean, abrupt or open, not {other!r}")
     elif isinstance(response := case.get("response"), dict):
         ids = case.get("token_ids")
-        for event in read_whole(msgspec.json.encode(response)):
+        for event in read_whole(_as_sent(response)):
             if isinstance(ids, list) and isinstance(event, TextDelta) and event.channel == CONTENT:
                 event.token_ids, ids = tuple(ids), None
             yield event

@@ -102,10 +102,19 @@ def check(cases: Path) -> None:
 
     try:
         for case in read_cases(cases):
-            click.echo(json.dumps(judge(case), ensure_ascii=False))
+            click.echo(_line(judge(case)))
     except (CaseError, OSError) as error:
         click.echo(f"outguard check: {error}", err=True)
         sys.exit(2)
+
+
+def _line(verdict: dict[str, Any]) -> str:
+    text = json.dumps(verdict, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which only an escape can carry
+        return json.dumps(verdict)
+    return text
 
 
 @main.command(
