@@ -1,15 +1,18 @@
-"""The commands, as processes: what they print, and the exit code that says how it went."""
+"""The commands: what they print, and the exit code that says how it went. One of each kind as a process, the rest in
+this one, which is the same code and a second quicker."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from replay_server import Reply, chunk, sse
 from sidecar_process import Played, Sidecar, outguard
+
+from guard.cli import main
 
 Stage = tuple[Sidecar, Played, Played]
 CASE = {
@@ -19,6 +22,13 @@ CASE = {
         "choices": [{"index": 0, "message": {"role": "assistant", "content": "Good day."}, "finish_reason": "stop"}]
     },
 }
+
+
+def run(*arguments: str, sidecar: Sidecar | None = None) -> Result:
+    config = ("--config", str(sidecar.config_path)) if sidecar is not None else ()
+    done = CliRunner().invoke(main, [*arguments, *config])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
 
 
 # --- outguard check --------------------------------------------------------------------------------------------------
@@ -76,17 +86,16 @@ def test_garbage_is_exit_code_2(tmp_path: Path, what: str) -> None:
     data, says = GARBAGE[what]
     path = tmp_path / "cases.jsonl"
     path.write_bytes(json.dumps(CASE).encode() + b"\n" + data)
-    done = outguard("check", "--cases", str(path))
-    assert done.returncode == 2
+    done = run("check", "--cases", str(path))
+    assert done.exit_code == 2
     line = int(says.split(":")[1]) + 1
     assert f"{path}:{line}: " in done.stderr
-    assert "Traceback" not in done.stderr
     assert json.loads(done.stdout.splitlines()[0])["action"] == "pass"  # what came before it was judged
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    done = outguard("check", "--cases", str(tmp_path / "none.jsonl"))
-    assert done.returncode == 2
+    done = run("check", "--cases", str(tmp_path / "none.jsonl"))
+    assert done.exit_code == 2
     assert "none.jsonl" in done.stderr
 
 
@@ -110,6 +119,8 @@ def test_odd_cases_are_judged_and_never_crash(tmp_path: Path) -> None:
         {**CASE, "stream": "\u2028data: x\n\n", "close": "never"},
         {**CASE, "stream": 5, "response": None},
         {**CASE, "token_ids": ["a", -1]},
+        {**CASE, "id": "\ud800", "request": {"messages": [{"role": "\udc00", "content": "\ud800"}]}},
+        {"id": "half", "request": CASE["request"], "response": {"choices": [{"message": {"content": "a\ud83d"}}]}},
         {"id": {"a": 1}, "request": {"messages": 5}, "response": {"choices": [{"message": message}]}},
         {**CASE, "request": {**CASE["request"], "response_format": {"type": "json_schema", "json_schema": {}}}},
         {**CASE, "request": {**CASE["request"], "tools": [{"type": "function", "function": {"name": 5}}]}},
@@ -131,24 +142,21 @@ def test_odd_cases_are_judged_and_never_crash(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def kept(stage: Stage) -> Iterator[tuple[Sidecar, Played, Played, str]]:
+def kept(stage: Stage) -> tuple[Sidecar, Played, Played, str]:
     """A request that was answered well, and its trace."""
     sidecar, one, two = stage
     answer = sidecar.post({"temperature": 0})
-    yield sidecar, one, two, sidecar.trace(answer.headers["x-outguard-trace-id"]).trace_id
+    return sidecar, one, two, sidecar.trace(answer.headers["x-outguard-trace-id"]).trace_id
 
 
-def test_a_replay_that_gives_the_same(kept: tuple[Sidecar, Played, Played, str]) -> None:
+def test_a_replay_as_a_process(kept: tuple[Sidecar, Played, Played, str]) -> None:
     sidecar, one, two, trace_id = kept
     done = sidecar.outguard("replay", trace_id[:12], "--engines", "one,two", "--repeats", "2", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     runs = json.loads(done.stdout)["runs"]
-    assert [(run["engine"], run["repeat"], run["text"]) for run in runs] == [
-        ("one", 0, "All is well."),
-        ("one", 1, "All is well."),
-        ("two", 0, "All is well."),
-        ("two", 1, "All is well."),
-    ]
+    assert [(run["engine"], run["text"]) for run in runs] == [("one", "All is well.")] * 2 + [
+        ("two", "All is well.")
+    ] * 2
     assert len(one.asked) == 3  # and the first request
     assert len(two.asked) == 2
     assert one.asked[0]["messages"] == one.asked[1]["messages"]
@@ -157,25 +165,25 @@ def test_a_replay_that_gives_the_same(kept: tuple[Sidecar, Played, Played, str])
 def test_a_replay_that_differs(kept: tuple[Sidecar, Played, Played, str]) -> None:
     sidecar, _, two, trace_id = kept
     two.play(Reply(sse(chunk("All is"), chunk(" lost."), chunk(finish="stop"))))
-    done = sidecar.outguard("replay", trace_id, "--json")
-    assert done.returncode == 1, done.stderr
-    differences = {run["engine"]: run["first_difference"] for run in json.loads(done.stdout)["runs"]}
+    done = run("replay", trace_id, "--json", sidecar=sidecar)
+    assert done.exit_code == 1, done.stderr
+    differences = {one["engine"]: one["first_difference"] for one in json.loads(done.stdout)["runs"]}
     assert differences["one"] is None
-    assert differences["two"]["at"] == len("All is ")
-    table = sidecar.outguard("replay", trace_id)
-    assert table.returncode == 1
-    assert "All is" in table.stdout or "lost" in table.stdout
+    assert differences["two"]["offset"] == len("All is ")
+    table = run("replay", trace_id, sidecar=sidecar)
+    assert table.exit_code == 1
+    assert "lost" in table.stdout
 
 
 def test_a_replay_on_engines_that_fail(kept: tuple[Sidecar, Played, Played, str]) -> None:
     sidecar, one, two, trace_id = kept
     one.play(Reply(b"oops", 500, {}, framing="length"))
     two.play(Reply(sse(*[chunk("!")] * 100, chunk(finish="length"))))
-    done = sidecar.outguard("replay", trace_id, "--json")
-    assert done.returncode == 1
-    runs = {run["engine"]: run for run in json.loads(done.stdout)["runs"]}
+    done = run("replay", trace_id, "--json", sidecar=sidecar)
+    assert done.exit_code == 1
+    runs = {one["engine"]: one for one in json.loads(done.stdout)["runs"]}
     assert runs["one"]["error"]
-    assert runs["two"]["condemned"] == "repetition.single_token"
+    assert runs["two"]["condemned"].startswith("repetition.")
 
 
 @pytest.mark.parametrize(
@@ -192,22 +200,22 @@ def test_nothing_to_replay(kept: tuple[Sidecar, Played, Played, str], arguments:
     sidecar, _, _, trace_id = kept
     none = sidecar.post(**{"x-outguard-retention": "none"}).headers["x-outguard-trace-id"]
     sidecar.trace(none)
-    done = sidecar.outguard("replay", *(a.format(trace=trace_id, none=none) for a in arguments))
-    assert done.returncode == 2
+    done = run("replay", *(a.format(trace=trace_id, none=none) for a in arguments), sidecar=sidecar)
+    assert done.exit_code == 2
     assert says in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_listing_and_showing(kept: tuple[Sidecar, Played, Played, str]) -> None:
     sidecar, _, _, trace_id = kept
-    listed = sidecar.outguard("traces", "list", "--limit", "1", "--outcome", "ok", "--since", "1h", "--json")
-    assert listed.returncode == 0, listed.stderr
+    listed = run("traces", "list", "--limit", "1", "--outcome", "ok", "--since", "1h", "--json", sidecar=sidecar)
+    assert listed.exit_code == 0, listed.stderr
     assert [row["trace_id"] for row in json.loads(listed.stdout)] == [trace_id]
-    shown = sidecar.outguard("traces", "show", trace_id[:12])
-    assert shown.returncode == 0, shown.stderr
+    shown = run("traces", "show", trace_id[:12], sidecar=sidecar)
+    assert shown.exit_code == 0, shown.stderr
     assert "All is well." in shown.stdout
-    assert sidecar.outguard("traces", "show", "ffffffffffff").returncode == 1
-    assert sidecar.outguard("traces", "list", "--since", "soon").returncode == 2
+    assert run("traces", "show", "ffffffffffff", sidecar=sidecar).exit_code == 1
+    assert run("traces", "list", "--since", "soon", sidecar=sidecar).exit_code == 2
+    assert run("engines", sidecar=sidecar).exit_code in (0, 1)
 
 
 def test_help_and_version() -> None:
@@ -215,7 +223,7 @@ def test_help_and_version() -> None:
     assert version.returncode == 0
     assert version.stdout.startswith("outguard")
     for command in ("serve", "check", "engines", "traces", "replay", "demo"):
-        help_ = outguard(command, "--help")
-        assert help_.returncode == 0
+        help_ = run(command, "--help")
+        assert help_.exit_code == 0
         assert "Examples:" in help_.stdout or command == "traces"
-    assert outguard("nothing").returncode == 2
+    assert run("nothing").exit_code == 2
