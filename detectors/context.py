@@ -181,6 +181,8 @@ def _exact(unit: str, before: str, first: bool, policy: Policy) -> tuple[int, st
         return _structured(unit, line, distinct, policy)
     if _LEVEL.search(unit) and "\n" in unit:
         return policy.row_copies * period, "rows", "log"
+    if distinct == 0 and period < 6 and _opened(line):
+        return max(policy.literal_copies * period, policy.ornament_chars), "period", "symbols"
     if distinct == 1 and words[0].lower() in _LITERALS and "," in unit:
         return max(policy.literal_copies * period, policy.ornament_chars), "period", "literals"
     if distinct <= 1 and tokens(unit) <= 2:
@@ -237,6 +239,8 @@ def _character(char: str, before: str, first: bool, policy: Policy) -> tuple[int
         return _digit(char, line, before[-1:], policy)
     if char.isalpha():
         return _letter(char, line, before, margin, policy)
+    if line.lstrip().startswith(char * 3):
+        return 160, "rule"  # a title between two pieces of a rule
     if char == "/" and _in_base64(before):
         return policy.opaque_chars, "opaque"
     if char in ")]}>([{<\"'|\\,;:":
@@ -308,10 +312,13 @@ def _wordless(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
 def _numbers(before: str, policy: Policy) -> int:
     """Within brackets, or where a line of numbers or data begins, an array or a row; elsewhere hardly anything."""
     line = before[before.rfind("\n") + 1 :]
-    opened = any(line.count(one) > line.count(other) for one, other in ("[]", "{}", "()"))
-    if opened or not _WORD.search(line):
+    if _opened(line) or not _WORD.search(line):
         return policy.number_chars
     return policy.stray_number_chars
+
+
+def _opened(line: str) -> bool:
+    return any(line.count(one) > line.count(other) for one, other in ("[]", "{}", "()"))
 
 
 def _glued(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
