@@ -96,17 +96,18 @@ class Exchange:
 
     async def send_body(self, data: bytes, *, more: bool = True) -> None:
         """Returns once the socket can take more."""
+        if not (more and self.write(data)):
+            await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    def write(self, data: bytes) -> bool:
+        """``send_body`` without the waiting. False when that is needed, and then nothing was sent."""
         direct = self._direct
-        if (
-            direct is not None
-            and more
-            and data
-            and direct.chunked_encoding
-            and not (direct.flow.write_paused or direct.disconnected or direct.response_complete)
-        ):
-            direct.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
-            return
-        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        if direct is None or not data or not direct.chunked_encoding:
+            return False
+        if direct.flow.write_paused or direct.disconnected or direct.response_complete:
+            return False
+        direct.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return True
 
 
 _STREAM_HEADERS: Final = (

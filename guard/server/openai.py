@@ -149,14 +149,16 @@ class OpenAIApp:
         outcome = Outcome(request.n, request.model, request.id)
         writer = StreamWriter(outcome, request.kind, int(time.time()), usage=usage, token_ids=request.return_token_ids)
         data = b""
+        feed, write = writer.feed, exchange.write
         events = self._service.generate(request)
         try:
             async for batch in events:
-                data += writer.feed(batch)
-                if data and not outcome.complete:  # what comes with the end goes out with the end
+                data += feed(batch)
+                if data and not (outcome.ended and outcome.complete):  # what comes with the end goes out with the end
                     if not exchange.started:
                         await exchange.start_stream(outcome.trace_id)
-                    await exchange.send_body(data)
+                    if not write(data):
+                        await exchange.send_body(data)
                     data = b""
         except RequestError:
             if exchange.started or data:
