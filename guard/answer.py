@@ -7,21 +7,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
+from detectors.finding import Finding
 from guard.admission import Job
 from guard.decision import Action, Situation, decide
 from guard.delivered import Delivered
+from guard.enforce import ALTERNATIVES, DEEP, Seed, as_asked, token_count
+from guard.enforcement import Enforcement
 from guard.engines.contract import Capabilities, EngineRequest
-from guard.events import CONTENT, Failed, Finished, Found, GuardEvent, Recovery, Usage, Verdicts
-from guard.request import GenerationRequest
+from guard.events import CONTENT, Failed, Finished, Found, GuardEvent, Recovery, Release, Usage, Verdicts
+from guard.request import GenerationRequest, Sampling
 from guard.retry import Attempts
 from guard.stream import Condemned, StreamGuard
 
 
 class Answer:
-    """``kept`` collects what is released for a caller that does not stream; None for one that does."""
+    """``kept`` collects what is released for a caller that does not stream; None for one that does. ``seed`` is what
+    the next attempt begins with when it holds the answer to its constraint."""
 
     def __init__(self, job: Job, choice: int, capabilities: Mapping[str, Capabilities]) -> None:
         self.job = job
@@ -37,44 +42,94 @@ class Answer:
         self.usage = Usage()
         self.wasted = 0
         self.cannot_resume: set[str] = set()
+        self.seed: Seed | None = None
         self.reason = ""
         self.failure: Failed | None = None
         self.verdicts = Verdicts()
         self._capabilities = capabilities
         self._tried: Counter[str] = Counter()
+        self._alternatives = 0
+        self._constrains = True
+        self._refuses_constraint: set[str] = set()
+        self._most_alternatives: dict[str, int] = {}
         self._resumed_at = 0
+        self._seeded = 0
         self._prompt_tokens: int | None = None
         policy = job.policy
         self._attempts = Attempts(
             most=policy.max_attempts, initial=policy.backoff_initial, longest=policy.backoff_max, deadline=job.deadline
         )
+        compiled = job.compiled if policy.constraints == "enforce" and policy.resume else None
+        self.enforcement = Enforcement(
+            (lambda: compiled.checker("streaming", policy.repairs)) if compiled is not None else None,
+            policy.max_enforcements,
+            document=compiled is not None and compiled.kind in _JSON,
+        )
 
     def begin(self, now: float) -> float:
         """A new attempt on ``engine``. Returns the seconds to wait first."""
-        wait = self._not_before.get(self.engine, now) - now
-        pause = self._attempts.pause(seen_before=self.engine in self._tried, retry_after=wait, now=now)
-        self._attempts.begin()
+        pause = 0.0
+        if self.seed is None:  # holding an answer to its constraint is no attempt of the policy's
+            wait = self._not_before.get(self.engine, now) - now
+            pause = self._attempts.pause(seen_before=self.engine in self._tried, retry_after=wait, now=now)
+            self._attempts.begin()
         self.number += 1
         self._tried[self.engine] += 1
         self._resumed_at = self.delivered.tokens
+        self._seeded = self.seed.tokens if self.seed is not None else 0
         self.retry_after = None
         return pause
 
     def attempt_request(self, traceparent: str) -> EngineRequest:
         """What to ask of the engine: what is left of the token budget, from what was delivered on."""
         budget = self.request.sampling.max_tokens
-        request = msgspec.structs.replace(self.request, traceparent=traceparent)
-        if self.delivered.nothing:
+        begun = self.begun_at >= 0
+        self._constrains = not begun or (
+            self._keeps_constraint(self.engine) and self.engine not in self._refuses_constraint
+        )
+        self._alternatives = self._wanted_alternatives(begun)
+        request = msgspec.structs.replace(self.request, traceparent=traceparent, sampling=self._sampling())
+        if not begun:
             return EngineRequest(request, self.number, max_tokens=budget, deadline=self.job.deadline)
+        prefix = self.delivered.prefix()
+        if self.seed is not None:
+            ids = self.seed.token_ids
+            prefix.content += self.seed.text
+            prefix.token_ids = (*prefix.token_ids, *ids) if prefix.token_ids is not None and ids is not None else None
         return EngineRequest(
             request,
             self.number,
-            prefix=self.delivered.prefix(),
+            prefix=prefix,
             # zero would be no request at all; an answer cut after its very last token is asked for one more
-            max_tokens=max(1, budget - self.delivered.tokens) if budget is not None else None,
-            constrain=self._keeps_constraint(self.engine),
+            max_tokens=max(1, budget - self.delivered.tokens - self._seeded) if budget is not None else None,
+            constrain=self._constrains,
+            ignore_eos=self.seed is not None and self.enforcement.stopped_early and not self._constrains,
             deadline=self.job.deadline,
         )
+
+    def asks_less(self) -> bool:
+        """The engine refused what the guard asked for on its own account. Whether there is something to do without."""
+        if self.request.constraint is not None and self.begun_at >= 0 and self._constrains:
+            self._refuses_constraint.add(self.engine)
+            return True
+        if self._alternatives:
+            self._most_alternatives[self.engine] = ALTERNATIVES if self._alternatives > ALTERNATIVES else 0
+            return True
+        return False
+
+    @property
+    def hides(self) -> bool:
+        """Whether the engine's log probabilities are more than the caller asked for, and so not to be shown."""
+        return self._alternatives > 0
+
+    def hide(self, events: list[GuardEvent]) -> None:
+        as_asked(events, self.request.sampling)
+
+    @property
+    def begun_at(self) -> int:
+        """The characters of content that the attempt goes on from; -1 when it begins afresh."""
+        seed = len(self.seed.text) if self.seed is not None else 0
+        return -1 if self.delivered.nothing and not seed else self.delivered.length() + seed
 
     def end(self, guard: StreamGuard, why: Condemned | None, now: float) -> Action:
         """The attempt is over: account for it and ask the table what comes next, choosing the engine for it."""
@@ -90,33 +145,51 @@ class Answer:
         afresh = self.delivered.nothing or (
             self.kept is not None and (resuming is None or not self._keeps_constraint(resuming))
         )
+        seed = self._seed(guard, why, now) if why is not None else None
         action = decide(
             Situation(
                 cause=self._blame.cause if self._blame else "",
                 delivered=not afresh,
                 attempts_left=self._attempts.left(now) and not self._told_to_wait(resuming, now),
                 resumable=resuming is not None,
+                enforceable=seed is not None,
             )
         )
+        self.seed = seed if action.kind == "enforce" else None
         if action.kind == "retry":
             self._start_afresh()
             self.engine = self._next(resume=False) or self.engine
         elif action.kind == "resume" and resuming is not None:
-            self.wasted += max(0, guard.tokens - (self.delivered.tokens - self._resumed_at))
+            self.wasted += max(0, self._resumed_at + guard.tokens - self.delivered.tokens)
             self.engine = resuming
+        elif seed is not None:
+            kept = self.delivered.tokens + sum(map(token_count, seed.held))
+            self.wasted += max(0, self._resumed_at + guard.tokens - kept)
+            self.engine = self._enforcer(self.delivered.text() + seed.text) or self.engine
         return action
 
-    def recovery(self, action: Action, failed: str, why: Condemned) -> Recovery:
-        return Recovery(
-            choice=self.choice,
-            attempt=self.number + 1,
-            action=action.kind,
-            from_engine=failed,
-            to_engine=self.engine,
-            reason=why.cause,
-            channel=CONTENT,
-            offset=self.delivered.length(CONTENT),
-        )
+    def recovery(self, action: Action, failed: str, why: Condemned) -> list[GuardEvent]:
+        """What is said of it: that the answer goes on elsewhere, and what was put into it."""
+        told: list[GuardEvent] = [
+            Recovery(
+                choice=self.choice,
+                attempt=self.number + 1,
+                action=action.kind,
+                from_engine=failed,
+                to_engine=self.engine,
+                reason=why.cause,
+                channel=CONTENT,
+                offset=self.delivered.length(CONTENT),
+            )
+        ]
+        if self.enforced is not None:
+            told.append(Found(self.choice, self.enforced, failed, self.number))
+        return told
+
+    @property
+    def enforced(self) -> Finding | None:
+        """What was put into the answer before the next attempt, for the record."""
+        return self.enforcement.finding if self.seed is not None else None
 
     def finished(self, guard: StreamGuard) -> Finished:
         self.reason = guard.reason
@@ -151,8 +224,9 @@ class Answer:
         completion."""
         seen = guard.usage
         if seen is not None and self._prompt_tokens is None:
-            self._prompt_tokens = max(0, seen.prompt_tokens - self._resumed_at)
-        completion = self._resumed_at + (seen.completion_tokens if seen and seen.completion_tokens else guard.tokens)
+            self._prompt_tokens = max(0, seen.prompt_tokens - self._resumed_at - self._seeded)
+        spoken = seen.completion_tokens if seen and seen.completion_tokens else guard.tokens - self._seeded
+        completion = self._resumed_at + self._seeded + spoken
         prompt = self._prompt_tokens or 0
         self.usage = Usage(
             prompt_tokens=prompt,
@@ -169,17 +243,87 @@ class Answer:
             self.kept = [event for event in self.kept if isinstance(event, Found | Recovery)]
         self.delivered = Delivered()
         self._resumed_at = 0
+        self._seeded = 0
+
+    # --- the constraint, held from outside ---------------------------------------------------------------------------
+
+    def _seed(self, guard: StreamGuard, why: Condemned, now: float) -> Seed | None:
+        """The way on from a broken constraint, where there is one and none better: an engine that was not tried and
+        constrains by itself is better, for as long as nothing has left."""
+        if why.channel != CONTENT or self.delivered.calls or not self.enforcement.helps(why.cause):
+            return None
+        afresh = (self.delivered.nothing or self.kept is not None) and self._attempts.left(now)
+        if afresh and any(self._natively(name) for name in self.job.engines if not self._tried[name]):
+            return None
+        salvage = guard.salvage()
+        if salvage is None or (salvage.taken_back and self.kept is None):
+            return None
+        delivered = self.delivered.text()
+        text = delivered[: len(delivered) - salvage.taken_back] + "".join(piece.text for piece in salvage.held)
+        told, most = self._alternatives, self._most(self.engine)
+        seed = self.enforcement.seed(text, salvage, why.cause, self.choice, told=told, most=most)
+        if seed is None or (not seed.mend.whole and self._enforcer(text + seed.mend.added) is None):
+            return None
+        if salvage.taken_back and self.kept is not None:
+            self.kept = taken_back(self.kept, salvage.taken_back)
+            self.delivered = delivered_of(self.kept)
+        return seed
+
+    def _enforcer(self, text: str) -> str | None:
+        """The engine to go on with: one that is still constrained by itself there, else the one that spoke."""
+        names = [name for name in self.job.engines if not text or self._resumes(name)]
+        constrains = self._keeps_constraint if text else self._natively
+        return min(
+            names,
+            key=lambda name: (
+                not constrains(name),
+                name != self.engine,
+                self._tried[name],
+                self.job.engines.index(name),
+            ),
+            default=None,
+        )
+
+    def _wanted_alternatives(self, begun: bool) -> int:
+        """How many of its likeliest tokens the engine is asked for: any where only the guard holds it to the
+        constraint, or has had to."""
+        if not self.enforcement.possible:
+            return 0
+        if self.seed is None and (self._constrains if begun else self._natively(self.engine)):
+            return 0
+        return min(self.enforcement.depth, self._most(self.engine))
+
+    def _most(self, engine: str) -> int:
+        """How many of its likeliest tokens an engine can be asked for, as far as is known."""
+        return self._most_alternatives.get(engine, DEEP) if self._capabilities[engine].logprobs else 0
+
+    def _sampling(self) -> Sampling:
+        return self.enforcement.sampling(
+            self.request.sampling, again=self.seed is not None, alternatives=self._alternatives
+        )
+
+    def _natively(self, engine: str) -> bool:
+        """Whether this engine can be asked for the constraint itself."""
+        constraint = self.request.constraint
+        return constraint is not None and constraint.kind in self._capabilities[engine].constraints
+
+    # --- engines -----------------------------------------------------------------------------------------------------
 
     def _can_go_on(self, guard: StreamGuard) -> bool:
         """Whether what was delivered can still become a valid answer, and is text (a half call cannot be continued)."""
         return self.job.policy.resume and not self.delivered.calls and not guard.dead_end
 
     def _next(self, *, resume: bool) -> str | None:
-        """The least tried engine, in the route's order among equals."""
+        """The least tried engine, among equals one that constrains what is constrained, then in the route's order."""
         names: Sequence[str] = self.job.engines
         if resume:
             names = [n for n in names if self._resumes(n)]
-        return min(names, key=lambda n: (self._tried[n], self.job.engines.index(n)), default=None)
+        free = self.request.constraint is None
+        return min(
+            names,
+            key=lambda n: (self._tried[n], not (free or self._natively(n)), self.job.engines.index(n)),
+            default=None,
+        )
 
     def _told_to_wait(self, resuming: str | None, now: float) -> bool:
         """Whether the engine that would be next asks for more patience than the policy has: then the caller is told."""
@@ -196,7 +340,32 @@ class Answer:
         constraint = self.request.constraint
         if constraint is None:
             return True
-        return constraint.kind in ("json_schema", "json_object") and self._capabilities[engine].resume_constrained
+        return constraint.kind in _JSON and self._capabilities[engine].resume_constrained
+
+
+_JSON: Final = ("json_schema", "json_object")
+
+
+def taken_back(kept: list[GuardEvent], count: int) -> list[GuardEvent]:
+    """What was kept for a caller, less its last ``count`` characters of content: they never left."""
+    out: list[GuardEvent] = []
+    for event in reversed(kept):
+        if count and isinstance(event, Release) and event.channel == CONTENT:
+            text = event.text[: max(0, len(event.text) - count)]
+            count -= len(event.text) - len(text)
+            if not text:
+                continue
+            event = Release(event.choice, CONTENT, text)
+        out.append(event)
+    return out[::-1]
+
+
+def delivered_of(kept: Sequence[GuardEvent]) -> Delivered:
+    delivered = Delivered()
+    for event in kept:
+        if isinstance(event, Release):
+            delivered.add(event)
+    return delivered
 
 
 def _one_choice(job: Job, choice: int) -> GenerationRequest:

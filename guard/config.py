@@ -91,12 +91,14 @@ class Policy(_Section):
     ``detectors``: enforce acts on what they find, observe only records it, off does not run them. ``constraints``: the
     same for the format that the caller asked for. ``json_release``: streaming lets a document out as it comes and
     holds its end until it is valid; on_complete lets nothing out before that. ``repairs``: changes that lose nothing
-    are made. ``resume``: an answer may go on from another engine in the middle.
+    are made. ``resume``: an answer may go on from another engine in the middle. ``max_enforcements``: how often an
+    answer that broke its format may go on from where it had not yet, beside the attempts; 0: never.
     """
 
     detectors: Literal["enforce", "observe", "off"] = "enforce"
     constraints: Literal["enforce", "observe"] = "enforce"
     max_attempts: Annotated[int, Field(ge=1, le=10)] = 3
+    max_enforcements: Annotated[int, Field(ge=0, le=1000)] = 12
     resume: bool = True
     json_release: Literal["streaming", "on_complete"] = "streaming"
     repairs: bool = True

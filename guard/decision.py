@@ -6,6 +6,7 @@ The rules behind the rows:
 text delivered it may only go on from there, or end in an error.
 - The caller's own mistakes, deadline and cancellation are never retried.
 - An error names what went wrong last, not that attempts ran out.
+- A broken constraint is held against the engine from outside as long as that may be done: it costs no attempt.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple
 
-Kind = Literal["finish", "retry", "resume", "fail"]
+Kind = Literal["finish", "retry", "resume", "enforce", "fail"]
 
 
 class Action(NamedTuple):
@@ -27,12 +28,14 @@ class Situation(NamedTuple):
     """``cause``: a finding's code, ``fault.KIND`` (the engine failed in mid-stream), ``open.KIND`` (it did not accept
     the request) or empty. ``delivered``: the caller holds a part of this answer. ``attempts_left``: another attempt is
     allowed by policy and time. ``resumable``: an engine is left that can go on from what was delivered, and what was
-    delivered can still become a valid answer."""
+    delivered can still become a valid answer. ``enforceable``: the constraint was broken, and there is a way on from
+    the last place where it was not (guard/enforce.py)."""
 
     cause: str
     delivered: bool = False
     attempts_left: bool = True
     resumable: bool = False
+    enforceable: bool = False
 
 
 class Row(NamedTuple):
@@ -42,25 +45,28 @@ class Row(NamedTuple):
     delivered: bool | None
     attempts_left: bool | None
     resumable: bool | None
+    enforceable: bool | None
     action: Kind
     why: str
 
 
 TABLE: Final[tuple[Row, ...]] = (
-    Row("", None, None, None, "finish", "the answer is whole and nothing condemns it"),
+    Row("", None, None, None, None, "finish", "the answer is whole and nothing condemns it"),
     Row(
         "open.refused",
+        None,
         None,
         None,
         None,
         "fail",
         "the engine says that the request itself is wrong: so would the others",
     ),
-    Row("deadline", None, None, None, "fail", "the caller's time is up"),
-    Row("*", None, False, None, "fail", "no attempt is left"),
-    Row("*", False, True, None, "retry", "nothing left yet: the answer starts afresh on another engine"),
-    Row("*", True, True, True, "resume", "the answer goes on from the last clean character"),
-    Row("*", True, True, False, "fail", "no engine can go on from what was delivered"),
+    Row("deadline", None, None, None, None, "fail", "the caller's time is up"),
+    Row("*", None, None, None, True, "enforce", "the answer goes on from its last valid character"),
+    Row("*", None, False, None, False, "fail", "no attempt is left"),
+    Row("*", False, True, None, False, "retry", "nothing left yet: the answer starts afresh on another engine"),
+    Row("*", True, True, True, False, "resume", "the answer goes on from the last clean character"),
+    Row("*", True, True, False, False, "fail", "no engine can go on from what was delivered"),
 )
 
 CODES: Final[tuple[tuple[str, str], ...]] = (
@@ -102,6 +108,7 @@ def row_for(situation: Situation) -> Row:
         and row.delivered in (None, situation.delivered)
         and row.attempts_left in (None, situation.attempts_left)
         and row.resumable in (None, situation.resumable)
+        and row.enforceable in (None, situation.enforceable)
     )
 
 

@@ -13,12 +13,14 @@ from typing import Any
 
 import msgspec
 
+from detectors.finding import Finding
 from guard.answer import Answer
 from guard.check import CALLER, Judged
 from guard.config import EngineConfig
 from guard.constraint.spec import Constraint
 from guard.decision import Action
 from guard.delivered import Delivered
+from guard.engines.dialect_constraints import named
 from guard.events import CONTENT, GuardEvent, Release
 from guard.request import GenerationRequest
 from guard.stream import CONSTRAINT_FAMILIES, Condemned, StreamGuard
@@ -105,9 +107,12 @@ class AttemptEvidence:
         record.findings = [_finding(finding, record) for finding in guard.findings]
         record.contradictions = self._contradictions(guard)
 
-    def decided(self, action: Action, why: Condemned | None) -> None:
+    def decided(self, action: Action, why: Condemned | None, enforced: Finding | None = None) -> None:
+        """``enforced``: what was put into the answer before the next attempt."""
         record = self.record
         record.action = action.kind
+        if enforced is not None:
+            record.findings.append(_finding(enforced, record))
         if why is None:
             record.outcome = "ok"
             return
@@ -119,9 +124,10 @@ class AttemptEvidence:
             record.onset = why.onset
 
     def _contradictions(self, guard: StreamGuard) -> list[str]:
-        """What the engine was asked to enforce, took, and broke. An engine that was not asked contradicts nothing."""
+        """What the engine was asked to enforce, took, and broke. One that was not asked contradicts nothing, be it the
+        whole constraint or the schema keywords that its grammar is known to drop."""
         constraint, unenforced = self._constraint, self.record.unenforced
-        if constraint is None or constraint.kind in unenforced or self.record.resumed_at >= 0:
+        if constraint is None or named(constraint) in unenforced or self.record.resumed_at >= 0:
             return []
         return sorted(
             {
@@ -131,6 +137,7 @@ class AttemptEvidence:
                 and finding.channel == CONTENT
                 and finding.family in CONSTRAINT_FAMILIES
                 and not finding.code.endswith(".truncated")
+                and finding.code.removeprefix("schema.") not in unenforced
             }
         )
 

@@ -24,7 +24,7 @@ from guard.admission import Job, admit
 from guard.answer import Answer
 from guard.build import status
 from guard.check import CALLER, Check
-from guard.config import Config
+from guard.config import Config, EngineConfig
 from guard.constraint.cache import ConstraintCache
 from guard.engines.contract import Engine, EngineError, EngineStream, ResumeUnsupported
 from guard.events import Closed, Failed, Finished, GuardEvent, Started
@@ -33,6 +33,7 @@ from guard.merge import merged
 from guard.normalise import to_openai_body
 from guard.plan import plan_for
 from guard.request import GenerationRequest, RequestError
+from guard.seeded import Seeded
 from guard.service import EngineStatus, ModelInfo, Outcome
 from guard.stream import Condemned, Plan, StreamGuard
 from guard.trace.context import RANDOM_BYTES, begin
@@ -130,11 +131,14 @@ class Pipeline:
                 stream = await self._open(answer, trail)
                 if stream is not None:
                     clock, feed, arrived, kept = self._clock, guard.feed, trail.arrivals.append, answer.kept
+                    hides = answer.hides
                     async with aclosing(stream):
                         async for events in stream:
                             arrived(clock())
                             out = feed(events)
                             if out:
+                                if hides:
+                                    answer.hide(out)
                                 trail.saw(out)
                                 if kept is None:
                                     yield out
@@ -147,6 +151,8 @@ class Pipeline:
                     trail.why = guard.condemned
                     out = guard.cut()
                     if out:
+                        if hides:
+                            answer.hide(out)
                         trail.saw(out)
                         if kept is None:
                             yield out
@@ -160,7 +166,7 @@ class Pipeline:
             if why is not None and self._clock() >= job.deadline:
                 why = Condemned("deadline", f"the deadline passed ({why.message})", status=why.status)
             action = answer.end(guard, why, self._clock())
-            trail.decided(action, why)
+            trail.decided(action, why, answer.enforced)
 
             if why is None:
                 yield [*(answer.kept or ()), answer.finished(guard)]
@@ -168,32 +174,45 @@ class Pipeline:
             if action.kind == "fail":
                 yield [*(answer.kept or ()), answer.failed(action, why)]
                 return
-            recovery: GuardEvent = answer.recovery(action, engine, why)
+            recovery = answer.recovery(action, engine, why)
             if answer.kept is None:
-                yield [recovery]
+                yield recovery
             else:
-                answer.kept.append(recovery)
+                answer.kept += recovery
 
     async def _open(self, answer: Answer, trail: AttemptEvidence) -> EngineStream | None:
-        """The engine's stream; or None, and in ``trail.why`` what kept it from opening one."""
+        """The engine's stream; or None, and in ``trail.why`` what kept it from opening one. An answer that is held to
+        its constraint begins with its seed."""
+        seed = answer.seed
+        if seed is not None and seed.mend.whole:
+            return Seeded(seed.pieces, None)
         time_left = answer.job.deadline - self._clock()
         try:
             async with asyncio.timeout(max(time_left, 0.0)):
-                stream = await self._engines[answer.engine].open(answer.attempt_request(trail.traceparent))
+                stream = await self._ask(answer, trail)
         except ResumeUnsupported as error:
             answer.cannot_resume.add(answer.engine)
             trail.why = Condemned("open.cannot_resume", str(error))
         except EngineError as error:
             answer.retry_after = error.retry_after
-            trail.why = _refused(error, resuming=not answer.delivered.nothing)
+            trail.why = _refused(error, resuming=answer.begun_at >= 0)
             if trail.why.cause == "open.cannot_resume":
                 answer.cannot_resume.add(answer.engine)
         except TimeoutError:
             trail.why = Condemned("deadline", "the engine had not accepted the request by then")
         else:
             trail.record.unenforced = list(stream.unenforced)
-            return stream
+            return stream if seed is None else Seeded(seed.pieces, stream)
         return None
+
+    async def _ask(self, answer: Answer, trail: AttemptEvidence) -> EngineStream:
+        """Raises EngineError, but for what the guard asked on its own account and can do without."""
+        while True:
+            try:
+                return await self._engines[answer.engine].open(answer.attempt_request(trail.traceparent))
+            except EngineError as error:
+                if error.retryable or not answer.asks_less():
+                    raise
 
     # --- what is kept of it ------------------------------------------------------------------------------------------
 
@@ -210,9 +229,9 @@ class Pipeline:
         )
 
     def _trail(self, evidence: Evidence, answer: Answer, guard: StreamGuard) -> AttemptEvidence:
-        delivered = answer.delivered
+        alone = answer.seed is not None and answer.seed.mend.whole
         trail = AttemptEvidence(
-            self._engine_configs[answer.engine],
+            _ITSELF if alone else self._engine_configs[answer.engine],
             answer.job.request,
             evidence.context,
             choice=answer.choice,
@@ -220,7 +239,7 @@ class Pipeline:
             wall=time.time(),
             now=self._clock(),
             concurrency=self._on_engine[answer.engine],
-            resumed=-1 if delivered.nothing else delivered.length(),
+            resumed=answer.begun_at,
         )
         evidence.attempts.append(trail)
         evidence.record.attempts.append(trail.record)
@@ -268,6 +287,9 @@ class Pipeline:
 
 
 _ENDS = (Finished, Failed)
+
+_ITSELF = EngineConfig(name="outguard", url="http://127.0.0.1")
+"""On record for an attempt in which no engine was asked: the constraint had left nothing to say."""
 
 
 def _refused(error: EngineError, *, resuming: bool) -> Condemned:

@@ -25,6 +25,7 @@ from detectors.contract import Detector
 from detectors.empty import Facts
 from guard.constraint.contract import Checker
 from guard.delivered import Delivered
+from guard.enforce import Salvage
 from guard.events import (
     CONTENT,
     REASONING,
@@ -382,6 +383,32 @@ class StreamGuard:
             return False
         left = next((start for owner, start, _ in self._pending if owner is channel), channel.fed)
         return channel.checker.good < left
+
+    def salvage(self) -> Salvage | None:
+        """What of the content may stand although the answer was condemned: all before the condemnation that its
+        constraint can still make whole. None where content is not all that waits, or no constraint is on it."""
+        channel = self._channels.get(CONTENT)
+        if channel is None or channel.checker is None or self.condemned is None:
+            return None
+        left = self._pending[0][1] if self._pending else channel.fed
+        limit = channel.checker.good
+        if self.condemned.cause.partition(".")[0] not in CONSTRAINT_FAMILIES:
+            limit = min(limit, max(left, self.condemned.onset))
+        held: list[TextDelta] = []
+        refused: TextDelta | None = None
+        for owner, start, piece in self._pending:
+            if owner is not channel or not isinstance(piece, TextDelta):
+                return None
+            end = start + len(piece.text)
+            if end > limit:
+                stands, rest = _split(piece, max(0, limit - start))
+                refused = refused or rest
+                piece = stands
+            if start < limit:
+                text = _without(piece.text, start, channel.checker.drops)
+                held.append(piece if text == piece.text else TextDelta(piece.choice, CONTENT, text))
+        taken_back = len(_without("x" * max(0, left - limit), limit, channel.checker.drops))
+        return Salvage(held, taken_back, refused)
 
     @property
     def matched_stop(self) -> str | int | None:

@@ -24,7 +24,7 @@ CAUSES = [
     "tool.unknown_name",
     "empty.reasoning_only",
 ]
-ALL = [Situation(c, *flags) for c in CAUSES for flags in itertools.product((False, True), repeat=3)]
+ALL = [Situation(c, *flags) for c in CAUSES for flags in itertools.product((False, True), repeat=4)]
 
 
 @pytest.mark.parametrize("situation", ALL)
@@ -54,6 +54,12 @@ def test_no_row_is_dead() -> None:
         (Situation("repetition.period", attempts_left=False), Action("fail", "collapsed")),
         (Situation("schema.required", delivered=True), Action("fail", "constraint_violated")),
         (Situation("stream.no_terminal", delivered=True), Action("fail", "stream_cut")),
+        (Situation("schema.type", enforceable=True), Action("enforce")),
+        (Situation("schema.type", delivered=True, attempts_left=False, enforceable=True), Action("enforce")),
+        (Situation("schema.type", delivered=True, resumable=True, enforceable=True), Action("enforce")),
+        (Situation("json.truncated", attempts_left=False), Action("fail", "constraint_violated")),
+        (Situation("deadline", enforceable=True), Action("fail", "deadline_exceeded")),
+        (Situation("open.refused", enforceable=True), Action("fail", "engine_rejected")),
     ],
 )
 def test_decisions(situation: Situation, action: Action) -> None:

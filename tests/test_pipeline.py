@@ -306,7 +306,7 @@ async def test_a_valid_document_passes_and_its_verdict_says_so() -> None:
     assert finished.verdicts.format == "ok"
 
 
-@pytest.mark.parametrize("bad", ['{"n": "x"}', '{"n": 1, "m": 2}', "Sure! Here you are", "{{", '{"n": 1'])
+@pytest.mark.parametrize("bad", ['{"n": "x"}', "Sure! Here you are", "{{", '{"n": 1'])
 async def test_a_document_that_breaks_its_schema_never_finishes(bad: str) -> None:
     run = Run(lambda _: answer(*bad), lambda _: answer(*bad))
     events = await run.ask(constraint=schema())
@@ -458,7 +458,7 @@ async def test_nothing_is_left_running() -> None:
     assert asyncio.all_tasks() == before
 
 
-# --- the caller's own stream -------------------------------------------------------------------------------------------
+# --- the caller's own stream ------------------------------------------------------------------------------------------
 
 
 async def test_a_checked_stream_leaves_evidence_too() -> None:

@@ -25,3 +25,7 @@ class Checker(Protocol):
     def finish(self, truncated: bool) -> Sequence[Finding]:
         """The text has ended; ``truncated``: by its token limit. Findings say why it is not a whole valid answer."""
         ...
+
+    def forced(self) -> str:
+        """The text that any valid answer has next, after ``good``; empty where there is a choice."""
+        ...

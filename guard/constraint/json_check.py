@@ -249,6 +249,8 @@ class JsonChecker:
 
     def _trailing(self, at: int) -> Finding:
         message = "text follows the JSON document"
+        if self._edge[: max(0, at - self._edge_at)].strip():  # a fence stands between them
+            self.drops.append((self._edge_at, at))
         return self._error("json.trailing_data", at, message)
 
     def _violated(self, broken: Violation) -> Finding:

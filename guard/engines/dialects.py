@@ -22,6 +22,7 @@ CHAT_PATH: Final = "/v1/chat/completions"
 COMPLETION_PATH: Final = "/v1/completions"
 
 _JSON: Final = frozenset({"json_schema", "json_object"})
+_IGNORES_EOS: Final = frozenset({"vllm", "sglang", "trtllm", "llamacpp"})
 _ALL: Final = _JSON | {"regex", "choice", "grammar", "structural_tag"}
 
 
@@ -111,6 +112,8 @@ def write_request(dialect_name: str, attempt: EngineRequest, model: str) -> Wire
     body["stream"] = True
     body["stream_options"] = {"include_usage": True}
     body.pop("n", None)
+    if attempt.ignore_eos and dialect_name in _IGNORES_EOS:
+        body["ignore_eos"] = True
     if request.return_token_ids and kind in dialect.ids:
         body["return_token_ids"] = True
     unenforced: tuple[str, ...] = ()

@@ -269,9 +269,8 @@ def _say(job: _Job, stream: TorchStream) -> None:
     opened: list[StreamEvent] = [Opened(request.id, job.name, ids)]
     made = 0
     reason = "length"
-    tokens = model.tokens(
-        job.prompt, sampling, job.mask, stream.cancelled, ignore_eos=request.extra.get("ignore_eos") is True
-    )
+    ignore_eos = job.request.ignore_eos or request.extra.get("ignore_eos") is True
+    tokens = model.tokens(job.prompt, sampling, job.mask, stream.cancelled, ignore_eos=ignore_eos)
     for token in tokens:
         made += 1
         if token.stops:
