@@ -27,13 +27,15 @@ LOCK: Final = "outguard.lock"
 MAX_QUESTION: Final = 4 * 1024 * 1024
 MAX_ANSWER: Final = 256 * 1024 * 1024
 START_SECONDS: Final = 30.0
+MAX_TRIES: Final = 30
+"""A question that kills whoever is asked must end some time."""
 
 EXIT_LOCKED: Final = 75
 """The writer's exit code when another process has the store or the spool."""
 
 
 class Closing(Unavailable):
-    """The writer is ending: whoever comes after it can be asked."""
+    """The writer is ending, or has: whoever comes after it can be asked."""
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
@@ -103,10 +105,12 @@ def ask(connection: socket.socket, message: Mapping[str, Any], timeout: float) -
         connection.settimeout(timeout)
         connection.sendall(encode(message))
         answer = receive(connection, MAX_ANSWER)
+    except (BrokenPipeError, ConnectionError) as error:
+        raise Closing("the writer of the trace store went away") from error
     except (OSError, ValueError) as error:
         raise Unavailable(f"the writer of the trace store did not answer: {error}") from error
     if answer is None:
-        raise Unavailable("the writer of the trace store went away")
+        raise Closing("the writer of the trace store went away")
     if answer.get("ok"):
         return answer
     kind = {"query": QueryError, "closing": Closing}.get(str(answer.get("error")), Unavailable)
@@ -163,21 +167,19 @@ class EmbeddedReader(SqlReader):
                 process.wait()
 
     def _ask(self, message: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        """A writer may be restarted, or make place for another: every question may be asked twice."""
+        """A writer may be restarted, or make place for another: every question may be asked again."""
         deadline = time.monotonic() + START_SECONDS
-        tries = 0
-        while True:
+        for tries in range(1, MAX_TRIES + 1):
             if self._connection is None:
                 self._connection = self._open()
             try:
                 return ask(self._connection, message, timeout)
             except Unavailable as error:
                 self._hang_up()
-                tries += 1
-                again = time.monotonic() < deadline if isinstance(error, Closing) else tries < 2
-                if not again:
+                if not isinstance(error, Closing) or tries == MAX_TRIES or time.monotonic() > deadline:
                     raise
-                time.sleep(0.05)
+                time.sleep(min(0.05 * tries, 0.5))
+        raise AssertionError("unreachable")
 
     def _hang_up(self) -> None:
         if self._connection is not None:
