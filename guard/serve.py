@@ -10,8 +10,9 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 import uvloop
 
@@ -64,6 +65,8 @@ async def serve(config: Config, announce: Announce) -> None:
         stack.push_async_callback(tracing.aclose)
         pipeline = Pipeline(config, engines, constraints, tracing)
         keys = config.listen.api_keys()
+        drains: list[Callable[[], Awaitable[None]]] = []
+        stack.push_async_callback(_all_at_once, drains)
         if config.listen.grpc:
             try:
                 grpc_server, port = create_server(
@@ -72,7 +75,7 @@ async def serve(config: Config, announce: Announce) -> None:
             except RuntimeError as error:
                 raise ServeError("listen.grpc", f"{config.listen.grpc} cannot be bound (its port is taken?)") from error
             await grpc_server.start()
-            stack.push_async_callback(grpc_server.stop, DRAIN_SECONDS)
+            drains.append(partial(grpc_server.stop, DRAIN_SECONDS))
             announce(f"grpc {config.listen.grpc.rpartition(':')[0]}:{port}")
         if config.listen.http:
             host, _, wanted = config.listen.http.rpartition(":")
@@ -88,10 +91,14 @@ async def serve(config: Config, announce: Announce) -> None:
             except OSError as error:
                 raise ServeError("listen.http", f"{config.listen.http} cannot be bound: {error.strerror}") from error
             serving = asyncio.ensure_future(http_server.serve())
-            stack.push_async_callback(_finish, http_server.stop, serving)
+            drains.append(partial(_finish, http_server.stop, serving))
             announce("http {}:{}".format(*http_server.address))
         await stop.wait()
         pipeline.stop()
+
+
+async def _all_at_once(drains: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    await asyncio.gather(*(drain() for drain in drains))
 
 
 async def _finish(stop: Callable[[], None], serving: asyncio.Future[None]) -> None:

@@ -241,5 +241,8 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _cut_on_purpose(record: logging.LogRecord) -> bool:
-    """A failed stream is left without its end so that nobody takes it for a whole one; that is no error of ours."""
+    """A failed stream is left without its end so that nobody takes it for a whole one, and what is under way when the
+    grace period is over is cancelled; neither is an error of ours."""
+    if record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError):
+        return False
     return record.msg != "ASGI callable returned without completing response."
