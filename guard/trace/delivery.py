@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -48,16 +48,20 @@ class Delivery:
 
     def prepare(self, batch: Batch) -> Prepared:
         """All that needs no store; may run on another thread while a batch is sent."""
-        records: list[tuple[int, Record]] = []
-        for frame in batch.frames:
-            try:
-                records.append((frame.start, decode(frame.kind, frame.payload)))
-            except msgspec.DecodeError as error:
-                self._set_aside(batch.segment, frame.start, "record", f"{error}", bytes(frame.payload))
         for damage in batch.damage:
             self.damaged += 1
             log.error("damage in the spool: %s at bytes %d-%d of %s", damage.reason, *damage[:2], batch.segment)
-        return Prepared(batch, len(records), rows(records, batch.segment))
+        refused = self.refused
+        found = rows(self._records(batch), batch.segment)
+        return Prepared(batch, len(batch.frames) - (self.refused - refused), found)
+
+    def _records(self, batch: Batch) -> Iterator[tuple[int, Record]]:
+        """One after the other: a record becomes rows while it is still in the processor's cache."""
+        for frame in batch.frames:
+            try:
+                yield frame.start, decode(frame.kind, frame.payload)
+            except msgspec.DecodeError as error:
+                self._set_aside(batch.segment, frame.start, "record", f"{error}", bytes(frame.payload))
 
     def send(self, prepared: Prepared, *, again: bool = False) -> None:
         """``again``: an earlier try failed, and nobody knows how far it came."""
