@@ -21,7 +21,8 @@ from guard.engines.contract import Capabilities, EngineRequest
 from guard.events import CONTENT, Failed, Finished, Found, GuardEvent, Recovery, Release, Usage, Verdicts
 from guard.request import GenerationRequest, Sampling
 from guard.retry import Attempts
-from guard.stream import Condemned, StreamGuard
+from guard.stream import StreamGuard
+from guard.watch import Condemned
 
 
 class Answer:

@@ -12,7 +12,8 @@ from msgspec import Struct, field
 from guard.decision import error_code
 from guard.delivered import Delivered
 from guard.events import Closed, Failed, Finished, GuardEvent, Started, StreamEvent, Usage, Verdicts
-from guard.stream import Plan, StreamGuard
+from guard.stream import StreamGuard
+from guard.watch import Plan
 
 CALLER = "caller"
 """The name under which findings about a caller's own stream are kept."""

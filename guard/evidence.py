@@ -23,9 +23,10 @@ from guard.delivered import Delivered
 from guard.engines.dialect_constraints import named
 from guard.events import CONTENT, GuardEvent, Release
 from guard.request import GenerationRequest
-from guard.stream import CONSTRAINT_FAMILIES, Condemned, StreamGuard
+from guard.stream import StreamGuard
 from guard.trace.context import TraceContext, attempt_span_id
 from guard.trace.record import AttemptRecord, FindingRecord, RequestRecord
+from guard.watch import CONSTRAINT_FAMILIES, Condemned
 
 
 class AttemptEvidence:

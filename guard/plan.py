@@ -20,7 +20,7 @@ from guard.constraint.formats.content import ContentToolParser
 from guard.constraint.toolcall import ToolCallGuard
 from guard.events import CONTENT
 from guard.request import GenerationRequest
-from guard.stream import Plan, Watcher
+from guard.watch import Plan, Watcher
 
 PROMPT_CHARS = 20_000
 """How much of the prompt's end detectors may look at: what a caller asks for stands in the last turns."""

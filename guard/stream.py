@@ -15,15 +15,9 @@ given as ``delivered`` and is fed to the detectors and the checker first, so tha
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
-from msgspec import Struct
-
-from detectors.contract import Detector
-from detectors.empty import Facts
-from guard.constraint.contract import Checker
 from guard.delivered import Delivered
 from guard.enforce import Salvage
 from guard.events import (
@@ -47,98 +41,8 @@ from guard.events import (
     Verdicts,
     tool_channel,
 )
-
-CONSTRAINT_FAMILIES = frozenset({"json", "schema", "regex", "grammar", "constraint", "tool"})
-
-
-class ToolGuard(Protocol):
-    """Holds the calls of one answer against the tools on offer (guard/constraint/toolcall.py)."""
-
-    def feed(self, delta: ToolDelta) -> Sequence[ToolRelease | Finding | Repair]: ...
-
-    def finish(self, truncated: bool, *, answered: bool) -> Sequence[ToolRelease | Finding | Repair]: ...
-
-    @property
-    def calls(self) -> int: ...
-
-    def verdict(self) -> str: ...
-
-
-class TextCalls(Protocol):
-    """Reads calls that an engine left in a text channel (guard/constraint/formats/content.py)."""
-
-    def feed(self, delta: TextDelta) -> Sequence[TextDelta | ToolDelta | Finding | Repair]: ...
-
-    def finish(self) -> Sequence[TextDelta | ToolDelta | Finding | Repair]: ...
-
-
-class Watcher(Detector, Protocol):
-    """All detectors of one channel (detectors/panel.py)."""
-
-    def facts(self) -> Facts: ...
-
-
-class Integrity(Protocol):
-    """Holds the protocol of one stream together (detectors/stream.py)."""
-
-    def finish_reason(self, reason: str) -> Sequence[Finding]: ...
-
-    def usage(self, prompt_tokens: int, completion_tokens: int, total_tokens: int) -> Sequence[Finding]: ...
-
-    def end(
-        self,
-        *,
-        kind: str,
-        done: bool,
-        message: str,
-        text_chars: int,
-        tool_calls: int,
-        channels: Mapping[str, Facts],
-        stopped_at_once: bool,
-    ) -> Sequence[Finding]: ...
-
-
-class Plan(Struct):
-    """What every attempt at one answer is held against; made once a request from its constraint, tools and policy.
-    ``new_text_calls`` is given the channel and the engine's tool format. ``thorough``: an answer that is condemned is
-    read to its end all the same, to find everything that is wrong."""
-
-    new_panel: Callable[[str], Watcher]
-    new_integrity: Callable[[], Integrity]
-    new_checker: Callable[[], Checker] | None = None
-    new_tools: Callable[[], ToolGuard] | None = None
-    new_text_calls: Callable[[str, str], TextCalls] | None = None
-    act_on_detectors: bool = True
-    act_on_constraints: bool = True
-    repairs: bool = True
-    thorough: bool = False
-
-
-class Condemned(Struct):
-    """Why this attempt's answer must not go on. ``cause`` is a finding's code, or ``fault.KIND`` for an engine
-    failure."""
-
-    cause: str
-    message: str
-    channel: str = CONTENT
-    onset: int = 0
-    status: int | None = None
-
-
-class _Channel:
-    __slots__ = ("checker", "fed", "panel", "shift")
-
-    def __init__(self, panel: Watcher, checker: Checker | None) -> None:
-        self.panel = panel
-        self.checker = checker
-        self.fed = 0
-
-    def clear(self) -> int:
-        """The offset up to which nothing can be taken back."""
-        doubt = self.panel.doubt
-        if self.checker is not None and self.checker.safe < doubt:
-            return self.checker.safe
-        return doubt
+from guard.holding import Channel, Holding, split, without
+from guard.watch import CONSTRAINT_FAMILIES, Condemned, Plan, TextCalls
 
 
 class StreamGuard:
@@ -162,8 +66,8 @@ class StreamGuard:
         self._engine = engine
         self._tool_format = tool_format
         self._text_calls: dict[str, TextCalls] = {}
-        self._channels: dict[str, _Channel] = {}
-        self._pending: deque[tuple[_Channel, int, TextDelta | ToolRelease]] = deque()
+        self._channels: dict[str, Channel] = {}
+        self._holding = Holding(choice, delivered, watched=plan.act_on_detectors, constrained=plan.act_on_constraints)
         self._tools = plan.new_tools() if plan.new_tools else None
         self._integrity = plan.new_integrity()
         self._format_failed = False
@@ -220,13 +124,13 @@ class StreamGuard:
             clear = channel.clear()
         if found:
             self._take(found, out)
-        if clear >= end and not (self._pending or self.ended or (checker and checker.drops)):
+        if clear >= end and not (self._holding or self.ended or (checker and checker.drops)):
             if text or token_ids or logprobs:
                 release = Release(self._choice, name, text, token_ids, logprobs)
                 self._delivered.add(release)
                 out.append(release)
             return
-        self._pending.append((channel, start, delta))
+        self._holding.add(channel, start, delta)
         self._drain(out)
 
     def _maybe_calls(self, delta: TextDelta, out: list[GuardEvent]) -> None:
@@ -267,7 +171,7 @@ class StreamGuard:
                 channel.fed += len(piece.arguments)
                 if piece.arguments:
                     self._take(channel.panel.feed(piece.arguments), out)
-                self._pending.append((channel, start, piece))
+                self._holding.add(channel, start, piece)
             elif isinstance(piece, Finding):
                 self._take((piece,), out)
             else:
@@ -381,8 +285,7 @@ class StreamGuard:
         channel = self._channels.get(CONTENT)
         if channel is None or channel.checker is None or not self._plan.act_on_constraints:
             return False
-        left = next((start for owner, start, _ in self._pending if owner is channel), channel.fed)
-        return channel.checker.good < left
+        return channel.checker.good < self._holding.first_of(channel)
 
     def salvage(self) -> Salvage | None:
         """What of the content may stand although the answer was condemned: all before the condemnation that its
@@ -390,24 +293,23 @@ class StreamGuard:
         channel = self._channels.get(CONTENT)
         if channel is None or channel.checker is None or self.condemned is None:
             return None
-        left = self._pending[0][1] if self._pending else channel.fed
+        left = self._holding.first_of(channel)
         limit = channel.checker.good
         if self.condemned.cause.partition(".")[0] not in CONSTRAINT_FAMILIES:
             limit = min(limit, max(left, self.condemned.onset))
         held: list[TextDelta] = []
         refused: TextDelta | None = None
-        for owner, start, piece in self._pending:
+        for owner, start, piece in self._holding:
             if owner is not channel or not isinstance(piece, TextDelta):
                 return None
             end = start + len(piece.text)
             if end > limit:
-                stands, rest = _split(piece, max(0, limit - start))
+                piece, rest = split(piece, max(0, limit - start))
                 refused = refused or rest
-                piece = stands
             if start < limit:
-                text = _without(piece.text, start, channel.checker.drops)
+                text = without(piece.text, start, channel.checker.drops)
                 held.append(piece if text == piece.text else TextDelta(piece.choice, CONTENT, text))
-        taken_back = len(_without("x" * max(0, left - limit), limit, channel.checker.drops))
+        taken_back = len(without("x" * max(0, left - limit), limit, channel.checker.drops))
         return Salvage(held, taken_back, refused)
 
     @property
@@ -416,7 +318,7 @@ class StreamGuard:
 
     @property
     def held_chars(self) -> int:
-        return sum(_length(piece) for _, _, piece in self._pending)
+        return self._holding.chars
 
     def verdicts(self) -> Verdicts:
         checked = self._format_checked or bool(self._tools and self._tools.calls)
@@ -427,9 +329,9 @@ class StreamGuard:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _open(self, name: str) -> _Channel:
+    def _open(self, name: str) -> Channel:
         checker = self._plan.new_checker() if name == CONTENT and self._plan.new_checker else None
-        channel = self._channels[name] = _Channel(self._plan.new_panel(name), checker)
+        channel = self._channels[name] = Channel(self._plan.new_panel(name), checker)
         return channel
 
     def _replay(self) -> None:
@@ -481,40 +383,12 @@ class StreamGuard:
             self.ended = not self._plan.thorough
 
     def _drain(self, out: list[GuardEvent], *, final: bool = False) -> None:
-        """Release from the front of the queue what is clear; a piece that is clear in part is split. What was condemned
-        stays so, whatever came after it."""
-        pending = self._pending
-        observe = not self._plan.act_on_detectors
-        while pending:
-            channel, start, piece = pending[0]
-            end = start + _length(piece)
-            clear = end if final else channel.clear()
-            if observe and not final:
-                clear = channel.checker.safe if channel.checker is not None and self._plan.act_on_constraints else end
-            if self.condemned is not None and self._channels.get(self.condemned.channel) is channel:
-                clear = min(clear, self.condemned.onset)
-            if clear >= end:
-                pending.popleft()
-                self._release(channel, start, piece, out)
-                continue
-            if clear > start:
-                first, rest = _split(piece, clear - start)
-                pending[0] = (channel, clear, rest)
-                self._release(channel, start, first, out)
-            return
-
-    def _release(self, channel: _Channel, start: int, piece: TextDelta | ToolRelease, out: list[GuardEvent]) -> None:
-        if isinstance(piece, ToolRelease):
-            self._delivered.add_call(piece)
-            out.append(piece)
-            return
-        text = piece.text
-        if channel.checker is not None and channel.checker.drops:
-            text = _without(text, start, channel.checker.drops)
-        if text or piece.token_ids or piece.logprobs:
-            release = Release(self._choice, piece.channel, text, piece.token_ids, piece.logprobs)
-            self._delivered.add(release)
-            out.append(release)
+        """What is clear leaves. What was condemned stays, whatever came after it."""
+        why = self.condemned
+        if why is None:
+            self._holding.leave(out, final=final)
+        else:
+            self._holding.leave(out, condemned=self._channels.get(why.channel), onset=why.onset)
 
 
 def _in_order(one: Sequence[Finding], other: Sequence[Finding]) -> Sequence[Finding]:
@@ -525,33 +399,3 @@ def _in_order(one: Sequence[Finding], other: Sequence[Finding]) -> Sequence[Find
 
 def _chosen(logprobs: list[dict[str, Any]]) -> list[float]:
     return [entry.get("logprob", 0.0) for entry in logprobs]
-
-
-def _length(piece: TextDelta | ToolRelease) -> int:
-    return len(piece.text) if isinstance(piece, TextDelta) else len(piece.arguments)
-
-
-def _split(piece: TextDelta | ToolRelease, at: int) -> tuple[Any, Any]:
-    """The ids and logprobs of a piece stay with its rest: a token has arrived when its last character has."""
-    if isinstance(piece, TextDelta):
-        return (
-            TextDelta(piece.choice, piece.channel, piece.text[:at]),
-            TextDelta(piece.choice, piece.channel, piece.text[at:], piece.token_ids, piece.logprobs),
-        )
-    return (
-        ToolRelease(piece.choice, piece.index, piece.arguments[:at], piece.id, piece.name),
-        ToolRelease(piece.choice, piece.index, piece.arguments[at:]),
-    )
-
-
-def _without(text: str, start: int, drops: Sequence[tuple[int, int]]) -> str:
-    """``text``, which begins at offset ``start``, less the dropped ranges."""
-    kept: list[str] = []
-    at = 0
-    for low, high in drops:
-        low, high = max(low - start, at), min(high - start, len(text))
-        if low < high:
-            kept.append(text[at:low])
-            at = high
-    kept.append(text[at:])
-    return "".join(kept)

@@ -27,7 +27,8 @@ from guard.events import (
     ToolRelease,
     Usage,
 )
-from guard.stream import Plan, StreamGuard
+from guard.stream import StreamGuard
+from guard.watch import Plan
 
 
 class Suspicious:

@@ -1,0 +1,143 @@
+"""What of an answer waits: pieces in the order in which they came, until nothing can take them back.
+
+A piece that is clear in part is split. What a repair takes out of the text (``drops`` of the checker) never leaves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from guard.constraint.contract import Checker
+from guard.delivered import Delivered
+from guard.events import GuardEvent, Release, TextDelta, ToolRelease
+from guard.watch import Watcher
+
+Piece = TextDelta | ToolRelease
+
+
+class Channel:
+    """``fed``: characters that have come on it."""
+
+    __slots__ = ("checker", "fed", "panel")
+
+    def __init__(self, panel: Watcher, checker: Checker | None) -> None:
+        self.panel = panel
+        self.checker = checker
+        self.fed = 0
+
+    def clear(self) -> int:
+        """The offset up to which nothing can be taken back."""
+        doubt = self.panel.doubt
+        if self.checker is not None and self.checker.safe < doubt:
+            return self.checker.safe
+        return doubt
+
+
+class Holding:
+    """The queue of one attempt. What leaves is noted in ``delivered``."""
+
+    __slots__ = ("_choice", "_constrained", "_delivered", "_pieces", "_watched")
+
+    def __init__(self, choice: int, delivered: Delivered, *, watched: bool, constrained: bool) -> None:
+        self._choice = choice
+        self._delivered = delivered
+        self._watched = watched
+        self._constrained = constrained
+        self._pieces: deque[tuple[Channel, int, Piece]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def __iter__(self) -> Iterator[tuple[Channel, int, Piece]]:
+        """(channel, its offset, piece) in the order of arrival."""
+        return iter(self._pieces)
+
+    @property
+    def chars(self) -> int:
+        return sum(_length(piece) for _, _, piece in self._pieces)
+
+    def first_of(self, channel: Channel) -> int:
+        """How much of a channel has left: the offset of what waits first."""
+        return next((start for owner, start, _ in self._pieces if owner is channel), channel.fed)
+
+    def add(self, channel: Channel, start: int, piece: Piece) -> None:
+        self._pieces.append((channel, start, piece))
+
+    def leave(
+        self,
+        out: list[GuardEvent],
+        *,
+        condemned: Channel | None = None,
+        onset: int = 0,
+        final: bool = False,
+    ) -> None:
+        """Release from the front what is clear: before the ``onset`` on the ``condemned`` channel; all that is not
+        condemned, when it is ``final``."""
+        pieces = self._pieces
+        while pieces:
+            channel, start, piece = pieces[0]
+            end = start + _length(piece)
+            clear = end if final else self._clear(channel, end)
+            if channel is condemned:
+                clear = min(clear, onset)
+            if clear >= end:
+                pieces.popleft()
+                self._release(channel, start, piece, out)
+                continue
+            if clear > start:
+                first, rest = split(piece, clear - start)
+                pieces[0] = (channel, clear, rest)
+                self._release(channel, start, first, out)
+            return
+
+    def _clear(self, channel: Channel, end: int) -> int:
+        """Detectors that only observe hold nothing, and so do constraints."""
+        checker = channel.checker if self._constrained else None
+        clear = channel.panel.doubt if self._watched else end
+        return min(clear, checker.safe) if checker is not None else clear
+
+    def _release(self, channel: Channel, start: int, piece: Piece, out: list[GuardEvent]) -> None:
+        if isinstance(piece, ToolRelease):
+            self._delivered.add_call(piece)
+            out.append(piece)
+            return
+        text = piece.text
+        if channel.checker is not None and channel.checker.drops:
+            text = without(text, start, channel.checker.drops)
+        if text or piece.token_ids or piece.logprobs:
+            release = Release(self._choice, piece.channel, text, piece.token_ids, piece.logprobs)
+            self._delivered.add(release)
+            out.append(release)
+
+
+def _length(piece: Piece) -> int:
+    return len(piece.text) if isinstance(piece, TextDelta) else len(piece.arguments)
+
+
+def split(piece: Piece, at: int) -> tuple[Any, Any]:
+    """Two pieces of the same kind. The ids and logprobs of a piece stay with its rest: a token has arrived when its
+    last character has."""
+    if isinstance(piece, TextDelta):
+        return (
+            TextDelta(piece.choice, piece.channel, piece.text[:at]),
+            TextDelta(piece.choice, piece.channel, piece.text[at:], piece.token_ids, piece.logprobs),
+        )
+    return (
+        ToolRelease(piece.choice, piece.index, piece.arguments[:at], piece.id, piece.name),
+        ToolRelease(piece.choice, piece.index, piece.arguments[at:]),
+    )
+
+
+def without(text: str, start: int, drops: Sequence[tuple[int, int]]) -> str:
+    """``text``, which begins at offset ``start``, less the dropped ranges."""
+    kept: list[str] = []
+    at = 0
+    for low, high in drops:
+        low, high = max(low - start, at), min(high - start, len(text))
+        if low < high:
+            kept.append(text[at:low])
+            at = high
+    kept.append(text[at:])
+    return "".join(kept)

@@ -1,0 +1,90 @@
+"""What an answer is watched by: the contracts of its detectors, readers and checkers, the plan that makes them afresh
+for every attempt, and what condemns an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from detectors.contract import Detector
+from detectors.empty import Facts
+from guard.constraint.contract import Checker
+from guard.events import CONTENT, Finding, Repair, TextDelta, ToolDelta, ToolRelease
+
+CONSTRAINT_FAMILIES = frozenset({"json", "schema", "regex", "grammar", "constraint", "tool"})
+
+
+class ToolGuard(Protocol):
+    """Holds the calls of one answer against the tools on offer (guard/constraint/toolcall.py)."""
+
+    def feed(self, delta: ToolDelta) -> Sequence[ToolRelease | Finding | Repair]: ...
+
+    def finish(self, truncated: bool, *, answered: bool) -> Sequence[ToolRelease | Finding | Repair]: ...
+
+    @property
+    def calls(self) -> int: ...
+
+    def verdict(self) -> str: ...
+
+
+class TextCalls(Protocol):
+    """Reads calls that an engine left in a text channel (guard/constraint/formats/content.py)."""
+
+    def feed(self, delta: TextDelta) -> Sequence[TextDelta | ToolDelta | Finding | Repair]: ...
+
+    def finish(self) -> Sequence[TextDelta | ToolDelta | Finding | Repair]: ...
+
+
+class Watcher(Detector, Protocol):
+    """All detectors of one channel (detectors/panel.py)."""
+
+    def facts(self) -> Facts: ...
+
+
+class Integrity(Protocol):
+    """Holds the protocol of one stream together (detectors/stream.py)."""
+
+    def finish_reason(self, reason: str) -> Sequence[Finding]: ...
+
+    def usage(self, prompt_tokens: int, completion_tokens: int, total_tokens: int) -> Sequence[Finding]: ...
+
+    def end(
+        self,
+        *,
+        kind: str,
+        done: bool,
+        message: str,
+        text_chars: int,
+        tool_calls: int,
+        channels: Mapping[str, Facts],
+        stopped_at_once: bool,
+    ) -> Sequence[Finding]: ...
+
+
+class Plan(Struct):
+    """What every attempt at one answer is held against; made once a request from its constraint, tools and policy.
+    ``new_text_calls`` is given the channel and the engine's tool format. ``thorough``: an answer that is condemned is
+    read to its end all the same, to find everything that is wrong."""
+
+    new_panel: Callable[[str], Watcher]
+    new_integrity: Callable[[], Integrity]
+    new_checker: Callable[[], Checker] | None = None
+    new_tools: Callable[[], ToolGuard] | None = None
+    new_text_calls: Callable[[str, str], TextCalls] | None = None
+    act_on_detectors: bool = True
+    act_on_constraints: bool = True
+    repairs: bool = True
+    thorough: bool = False
+
+
+class Condemned(Struct):
+    """Why this attempt's answer must not go on. ``cause`` is a finding's code; ``status`` is the engine's own,
+    where it gave one."""
+
+    cause: str
+    message: str
+    channel: str = CONTENT
+    onset: int = 0
+    status: int | None = None
