@@ -48,7 +48,7 @@ def build_tracing(config: Config) -> Tracing:
     trace = config.trace
     key = os.environ[trace.retention.hash_key_env].encode() if trace.retention.hash_key_env else b""
     return Tracing(
-        trace.store,
+        trace.dsn(),
         trace.spool,
         retention=RetentionRules(
             default=trace.retention.default, most=trace.retention.max, tenants=trace.retention.tenants

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -117,14 +118,23 @@ class Retention(_Section):
 
 
 class TraceConfig(_Section):
-    """``store``: ``chdb:///path`` (embedded), ``http://user@host:8123/database`` (a ClickHouse server), or ``none``."""
+    """``store``: ``chdb:///path`` (embedded), ``http://user@host:8123/database`` (a ClickHouse server), or ``none``.
+    ``password_env`` names the variable that holds the user's password."""
 
+    password_env: str = ""
     store: Annotated[str, Field(pattern=r"^(none|(chdb|https?|clickhouse)://.+)$")] = "none"
     spool: str = ""
     spool_max_bytes: Annotated[int, Field(ge=1_000_000)] = 1_000_000_000
     retention: Retention = Retention()
     otlp_endpoint: Annotated[str, Field(pattern=r"^(https?://.+)?$")] = ""
     service_name: str = "outguard"
+
+    def dsn(self) -> str:
+        """The store's address with its password, which never stands in the file."""
+        password = os.environ.get(self.password_env, "") if self.password_env else ""
+        scheme, _, rest = self.store.partition("://")
+        user, at, place = rest.rpartition("@")
+        return f"{scheme}://{user}:{quote(password, safe='')}@{place}" if password and at else self.store
 
 
 class Listen(_Section):
@@ -193,6 +203,11 @@ class Config(_Section):
         key = self.listen.api_keys_env
         if key and key not in os.environ:
             problems.append((("listen", "api_keys_env"), f"the variable {key} is not set"))
+        password = self.trace.password_env
+        if password and password not in os.environ:
+            problems.append((("trace", "password_env"), f"the variable {password} is not set"))
+        if password and "@" not in self.trace.store:
+            problems.append((("trace", "store"), "has no user for the password: http://user@host:8123/database"))
         retention = self.trace.retention
         if retention.hash_key_env and retention.hash_key_env not in os.environ:
             problems.append(

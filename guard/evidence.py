@@ -6,10 +6,10 @@ that its answer is finished.
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from itertools import pairwise
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -17,7 +17,6 @@ from detectors.finding import Finding
 from guard.answer import Answer
 from guard.check import CALLER, Judged
 from guard.config import EngineConfig
-from guard.constraint.spec import Constraint
 from guard.decision import Action
 from guard.delivered import Delivered
 from guard.engines.dialect_constraints import named
@@ -54,6 +53,7 @@ class AttemptEvidence:
             attempt=attempt,
             engine=config.name,
             dialect=config.dialect,
+            endpoint=urlsplit(config.url).netloc.rpartition("@")[2],
             engine_model=config.model or request.model,
             engine_version=config.version,
             image=config.image,
@@ -105,6 +105,8 @@ class AttemptEvidence:
             record.engine_model = guard.opened.model
         record.prompt_tokens = guard.usage.prompt_tokens if guard.usage else 0
         record.completion_tokens = guard.usage.completion_tokens if guard.usage else guard.tokens
+        record.cached_tokens = guard.usage.cached_tokens if guard.usage else 0
+        record.reasoning_tokens = guard.usage.reasoning_tokens if guard.usage else 0
         record.findings = [_finding(finding, record) for finding in guard.findings]
         record.contradictions = self._contradictions(guard)
 
@@ -181,7 +183,7 @@ class Evidence:
             seed=sampling.seed,
             max_tokens=sampling.max_tokens,
             constraint_kind=constraint.kind if constraint else "",
-            constraint_hash=constraint_hash(constraint) if constraint else "",
+            constraint_hash=constraint.key[:32] if constraint else "",
             tools=len(request.tools),
             request_body=body.decode(),
         )
@@ -242,11 +244,6 @@ def checked(evidence: Evidence, request: GenerationRequest, judged: list[Judged]
 
 
 _CALLERS_OWN = EngineConfig(name=CALLER, url="http://caller")
-
-
-def constraint_hash(constraint: Constraint) -> str:
-    """Equal constraints have equal hashes, whatever the order of their keys."""
-    return hashlib.sha256(msgspec.json.encode(constraint, order="deterministic")).hexdigest()[:32]
 
 
 def _whole(delivered: Delivered) -> str:

@@ -45,7 +45,7 @@ def reading(config_path: Path) -> Iterator[TraceReader]:
         click.echo(f"{config_path}: trace.store: is none, so there are no traces to read", err=True)
         sys.exit(2)
     try:
-        reader = open_store(config.trace.store, config.trace.spool)
+        reader = open_store(config.trace.dsn(), config.trace.spool)
         try:
             reader.flush()
             yield reader

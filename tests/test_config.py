@@ -99,3 +99,15 @@ def test_the_kubernetes_manifest_holds_a_valid_config() -> None:
     pod = deployment["spec"]["template"]["spec"]
     ports = {port["containerPort"] for port in pod["initContainers"][0]["ports"]}
     assert {int(address.rpartition(":")[2]) for address in (config.listen.http, config.listen.grpc)} == ports
+
+
+def test_the_stores_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = GOOD + "trace:\n  store: http://writer@host:8123/outguard\n  password_env: STORE_PASSWORD\n"
+    with pytest.raises(ConfigError, match=r"config:12: trace.password_env: the variable STORE_PASSWORD is not set"):
+        parse_config(text)
+    monkeypatch.setenv("STORE_PASSWORD", "p@ss/word")
+    trace = parse_config(text).trace
+    assert trace.dsn() == "http://writer:p%40ss%2Fword@host:8123/outguard"
+    assert "p@ss" not in repr(trace)
+    with pytest.raises(ConfigError, match="has no user"):
+        parse_config(text.replace("writer@", ""))
