@@ -49,13 +49,15 @@ def sidecar(engine: LlamaCpp, tmp_path_factory: pytest.TempPathFactory) -> Itera
         routes={"m": ["steady", "shaky"], "from-shaky": ["shaky", "steady"], "shaky": ["shaky"], "steady": ["steady"]},
     ) as running:
         yield running
+        assert running.stop() == 0
+    assert "Traceback" not in running.log
     fault.close()
 
 
 @pytest.fixture(scope="session")
 def _stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sidecar, Played, Played]]:
     one, two = Played(GOOD), Played(GOOD)
-    timeouts = {"connect": 1, "first_token": 1.5, "between_tokens": 1, "total": 20}
+    timeouts = {"connect": 1, "first_token": 1, "between_tokens": 0.8, "total": 20}
     with Sidecar(
         tmp_path_factory.mktemp("stage"),
         {name: {"url": engine.url, "timeouts": timeouts} for name, engine in (("one", one), ("two", two))},
@@ -63,6 +65,8 @@ def _stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sidecar, 
         limits={"max_body_bytes": 1_000_000},
     ) as running:
         yield running, one, two
+        assert running.stop() == 0
+    assert "Traceback" not in running.log
     one.close()
     two.close()
 

@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -61,6 +61,7 @@ class Sidecar:
         dialect: str = "llamacpp",
         routes: Mapping[str, list[str]] | None = None,
         env: Mapping[str, str] | None = None,
+        command: Sequence[str] = ("-m", "guard"),
         **sections: Any,
     ) -> None:
         self.folder = folder
@@ -76,6 +77,7 @@ class Sidecar:
             **sections,
         }
         self._env = {**os.environ, **(env or {})}
+        self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: TraceReader | None = None
         self._sdk: openai.OpenAI | None = None
@@ -89,7 +91,7 @@ class Sidecar:
         self._announced: dict[str, str] = {}
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "guard", "serve", "--config", str(self.config_path)],
+                [sys.executable, *self._command, "serve", "--config", str(self.config_path)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -162,7 +164,9 @@ class Sidecar:
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
+        """At once: an orderly end takes a second, and has tests of its own. Its writer ends with it."""
+        self._let_go()
+        self.kill()
 
     # --- talking to it -----------------------------------------------------------------------------------------------
 

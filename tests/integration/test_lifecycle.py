@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -82,7 +81,44 @@ def test_sigterm_lets_streams_end_and_flushes(slow: Played, tmp_path: Path) -> N
         # and every row of them is in the store, before anybody asks
         ids = {answers["http"].headers["x-outguard-trace-id"], answers["grpc"].trace_id}
         assert {id_: count for id_, count in _stored(sidecar).items() if id_ in ids} == dict.fromkeys(ids, 1)
+        sidecar.stop()
     assert not list((tmp_path / "store" / "outguard-spool").rglob("*.seg"))
+    assert "Traceback" not in sidecar.log
+
+
+def test_a_drain_has_an_end(slow: Played, tmp_path: Path) -> None:
+    """Streams that never end, in both protocols: each gets the same time, and then the process ends, without a row
+    lost and without calling it an error of its own."""
+    slow.play(Reply(SLOW.body, stop_after=500, end="hang"))
+    script = "import guard.serve; guard.serve.DRAIN_SECONDS = 2.0; from guard.cli import main; main()"
+    sidecar = Sidecar(tmp_path, {"a": slow.url}, command=["-c", script]).start()
+    ends: list[Any] = []
+
+    def over_http() -> None:
+        answer = sidecar.post({"stream": True})
+        ends.append((answer.cut, "[DONE]" in answer.text))
+
+    def over_grpc() -> None:
+        with sidecar.client() as client:
+            generation = client.generate("m", ASK, timeout=30)
+            with pytest.raises(CallError):
+                generation.read()
+        ends.append((True, bool(generation.finished)))
+
+    callers = [threading.Thread(target=one) for one in (over_http, over_grpc)]
+    for one in callers:
+        one.start()
+    assert until(lambda: len(slow.asked) == 2)
+    time.sleep(0.2)
+    began = time.monotonic()
+    sidecar.signal(signal.SIGTERM)
+    assert sidecar.wait(30) == 0
+    assert time.monotonic() - began < 8
+    for one in callers:
+        one.join(5)
+    assert ends == [(True, False)] * 2
+    assert [row.outcome for row in sidecar.reader.list_requests()] == ["cancelled"] * 2
+    sidecar.stop()
     assert "Traceback" not in sidecar.log
 
 
@@ -184,6 +220,7 @@ def test_a_full_disk(quick: Played, tmp_path: Path, full_disk: Path) -> None:
         os.kill(sidecar.children()[0], signal.SIGCONT)
         after = sidecar.post().headers["x-outguard-trace-id"]
         assert sidecar.trace(after).outcome == "ok"
+        assert sidecar.stop() == 0
     assert "Traceback" not in sidecar.log
 
 
@@ -263,8 +300,8 @@ def test_a_store_directory_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_second_sidecar_on_the_same_store(quick: Played, tmp_path: Path) -> None:
-    """Two of them cannot write one embedded store. Whatever becomes of the second one's rows, both answer, the first
-    one's rows are stored, and the second says what is wrong."""
+    """Two of them cannot write one embedded store: both answer, the rows of the first are stored, and the second says
+    why its own wait."""
     with Sidecar(tmp_path, {"a": quick.url}) as first:
         second = Sidecar(tmp_path, {"a": quick.url})
         second.config["listen"] = {"http": f"127.0.0.1:{free_port()}", "grpc": ""}
@@ -276,4 +313,3 @@ def test_a_second_sidecar_on_the_same_store(quick: Played, tmp_path: Path) -> No
             assert (one.content, two.content) == ("All is well.", "All is well.")
             assert first.trace(one.headers["x-outguard-trace-id"]).outcome == "ok"
             assert until(lambda: "another process has" in second.log)
-            print(json.dumps(second.log.splitlines()[-3:], indent=1))

@@ -39,6 +39,8 @@ def busy(engine_played: Played, tmp_path_factory: pytest.TempPathFactory) -> Ite
         tmp_path_factory.mktemp("busy"), {"a": engine_played.url}, limits={"max_requests": 100}, dialect="plain"
     ) as running:
         yield running
+        assert running.stop() == 0
+    assert "Traceback" not in running.log
 
 
 def _many(count: int, at_once: int, work: Callable[[int], Any]) -> list[Any]:
@@ -142,7 +144,7 @@ def test_a_slow_reader_holds_up_nobody_else(busy: Sidecar, engine_played: Played
 
 
 def test_above_the_limit(busy: Sidecar, engine_played: Played, tmp_path: Path) -> None:
-    engine_played.play(Reply(STREAM.body, every=400, delay=0.05))
+    engine_played.play(Reply(STREAM.body, every=1000, delay=0.05))
     with Sidecar(tmp_path, {"a": engine_played.url}, limits={"max_requests": 2}) as sidecar:
         answers = _many(6, 6, lambda number: sidecar.post({"stream": bool(number % 2)}))
         assert sorted({answer.status for answer in answers}) == [200, 429]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,18 @@ def test_a_collapse_is_gone_on_from(sidecar: Sidecar) -> None:
     """The fault begins at the 40th piece. The caller sees no more than the clean prefix, then the continuation; the
     trace has both attempts, where the collapse began, and where the second went on."""
     with sidecar.client() as client:
-        generation = client.generate("from-shaky", STORY, temperature=0, max_tokens=90, timeout=60)
+        generation = client.generate("from-shaky", STORY, temperature=0, max_tokens=60, timeout=60)
         before: list[str] = []
         after: list[str] = []
+        kinds: list[type] = []
         for event in generation:
+            kinds.append(type(event))
             if isinstance(event, Release):
                 (after if generation.recoveries else before).append(event.text)
+    assert (kinds.count(Recovery), kinds.count(Finished), kinds[-1]) == (1, 1, Finished)
     clean, rest = "".join(before), "".join(after)
     # what the engine itself would have said, had nothing been wrong with it
-    whole = sidecar.post({"model": "steady", "messages": STORY, "temperature": 0, "max_tokens": 90}).content
+    whole = sidecar.post({"model": "steady", "messages": STORY, "temperature": 0, "max_tokens": 60}).content
     assert whole.startswith(clean)
     assert "!!" not in clean + rest
     assert len(before) <= 40
@@ -44,7 +48,7 @@ def test_a_collapse_is_gone_on_from(sidecar: Sidecar) -> None:
     assert (recovery.action, recovery.from_engine, recovery.to_engine) == ("resume", "shaky", "steady")
     assert recovery.offset == len(clean)
     assert generation.finished[0].attempts == 2
-    assert generation.finished[0].usage.completion_tokens <= 90
+    assert generation.finished[0].usage.completion_tokens <= 60
 
     shown = sidecar.outguard("traces", "show", generation.trace_id, "--json")
     assert shown.returncode == 0, shown.stderr
@@ -57,31 +61,20 @@ def test_a_collapse_is_gone_on_from(sidecar: Sidecar) -> None:
     assert (second["engine"], second["outcome"], second["resumed_at"]) == ("steady", "ok", len(clean))
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_a_collapse_with_nowhere_to_go(sidecar: Sidecar, protocol: str) -> None:
+def test_a_collapse_with_nowhere_to_go(sidecar: Sidecar) -> None:
     """The one engine there is collapses again and again: an error, and no finish reason."""
-    if protocol == "http":
-        answer = sidecar.post({"model": "shaky", **LONG, "stream": True})
-        assert answer.cut
-        assert answer.error["code"] == "collapsed"
-        assert "[DONE]" not in answer.events
-        assert all(c["finish_reason"] is None for event in answer.events[:-1] for c in event["choices"])
-        text = answer.content
-    else:
-        with sidecar.client() as client:
-            generation = client.generate("shaky", STORY, temperature=0, max_tokens=400, timeout=60)
-            with pytest.raises(CallError) as caught:
-                generation.read()
-        assert (caught.value.code, caught.value.status) == ("collapsed", "DATA_LOSS")
-        assert not generation.finished
-        text = generation.received()
-    assert text
-    assert "!!" not in text
+    answer = sidecar.post({"model": "shaky", **LONG, "stream": True})
+    assert answer.cut
+    assert answer.error["code"] == "collapsed"
+    assert "[DONE]" not in answer.events
+    assert all(c["finish_reason"] is None for event in answer.events[:-1] for c in event["choices"])
+    assert answer.content
+    assert "!!" not in answer.content
 
 
 def test_a_collapse_of_a_whole_answer(sidecar: Sidecar) -> None:
     """A caller that does not stream holds nothing yet: it gets a whole answer, and nothing of the collapse."""
-    answer = sidecar.post({"model": "from-shaky", "messages": STORY, "temperature": 0, "max_tokens": 80})
+    answer = sidecar.post({"model": "from-shaky", "messages": STORY, "temperature": 0, "max_tokens": 55})
     assert answer.status == 200, answer.text
     assert "!!" not in answer.content
     assert [r["from_engine"] for r in answer.json["outguard"]["recoveries"]] == ["shaky"]
@@ -101,7 +94,8 @@ def pair(engine: LlamaCpp, tmp_path: Path) -> Iterator[Pair]:
     """Two engines of this test's own."""
     if reason := engine_process.missing():
         pytest.skip(reason)
-    engines = [start_engine(parallel=2, context=4096, threads=1) for _ in range(2)]
+    with ThreadPoolExecutor() as pool:
+        engines = list(pool.map(lambda _: start_engine(parallel=2, context=4096, threads=1), range(2)))
     with Sidecar(tmp_path, {"primary": engines[0].url, "second": engines[1].url}) as sidecar:
         yield Pair(sidecar, *engines)
     for one in engines:
@@ -111,7 +105,7 @@ def pair(engine: LlamaCpp, tmp_path: Path) -> Iterator[Pair]:
 def test_the_primary_is_killed_and_then_the_second(pair: Pair) -> None:
     sidecar = pair.sidecar
     with sidecar.client() as client:
-        generation = client.generate("m", STORY, temperature=0, max_tokens=120, timeout=60)
+        generation = client.generate("m", STORY, temperature=0, max_tokens=70, timeout=60)
         last, gap = time.monotonic(), 0.0
         for event in generation:
             now = time.monotonic()
@@ -204,15 +198,3 @@ def test_a_caller_that_leaves_ends_the_engines_work(sidecar: Sidecar, engine: Ll
     assert record.outcome == "cancelled"
     assert [(a.outcome, a.action) for a in record.attempts] == [("cancelled", "stop")]
     assert record.finish_reason == ""
-
-
-def test_events_come_in_order(sidecar: Sidecar) -> None:
-    """Nothing after the end, and the recovery between the two halves."""
-    with sidecar.client() as client:
-        events = list(client.generate("from-shaky", STORY, temperature=0, max_tokens=60, timeout=60))
-    kinds = [type(event) for event in events]
-    assert kinds.count(Finished) == 1
-    assert kinds[-1] is Finished
-    at = kinds.index(Recovery)
-    assert Release in kinds[:at]
-    assert Release in kinds[at:]
