@@ -45,7 +45,7 @@ _HTML: Final = frozenset(
 )
 _RULE: Final = frozenset("-=_*#~+.^`─━═│┃║┄┅┈┉╌╍—–·•…▬▔▁‾―")
 _BLOCK: Final = frozenset("█▓▒░▄▀■□▪▫●○◆◇▏▎▍▌▋▊▉▇▆▅▃▂★☆⣿⠀⬛⬜🟥🟧🟨🟩🟦🟪⭐")
-_COMMENT: Final = re.compile(r"[\s#/*;%!<>|+:.'\"`~=_-]*")
+_COMMENT: Final = re.compile(r"[\s#/*;%!<>|+:.'\"`~=_\\-]*")
 _CODE: Final = frozenset('{}[]<>=|\\;$#@_`"/%&+~^')
 _CODEISH: Final = re.compile(
     r"\w[.(]\w|\n[ \t]{2,}\S|\w_\w|::|->|\)[,;:]|\(\)|[a-z][A-Z]|,\S*\n[ \t]|:\s*\.\.\."
@@ -63,8 +63,11 @@ _LITERALS: Final = frozenset(("null", "none", "nil", "true", "false", "nan", "na
 _LAUGH: Final = re.compile(r"(?:[hjkwxlaeiou]{2,4}|[хаехи]{2}|哈|呵|嘻|笑|ㅋ|ㅎ|w|草|5|k)", re.IGNORECASE)
 _OPAQUE: Final = re.compile(r"[A-Za-z0-9+/=_%\\-]+")
 _IDENTIFIER: Final = re.compile(r"[^\W\d]0|0[^\W\d]")
-_MARKER: Final = re.compile(r"\[0\]|#0|\(0\)|<0>|0%|\$0")
+_MARKER: Final = re.compile(r"(?<!\S)(?:\[0\]|#0|\(0\)|<0>|\$0)|0%")
 _MARKED: Final = re.compile(r"[0 .):(\][#-]+")
+_FIELDS: Final = re.compile(r"(?:^|\s)[A-Z][\w-]{2,}: .{1,60}?\s[A-Z][\w-]{2,}: ")
+_HEXED: Final = re.compile(r"0x|(?:\b(?:[0-9a-f]\d|\d[0-9a-f])\b.*){2}", re.IGNORECASE)
+_PAIR: Final = re.compile(r"(?:[0-9a-f]{2}){1,4}", re.IGNORECASE)
 _LEVEL: Final = re.compile(r"\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|TRACE|FATAL|NOTICE)\b")
 _TIME: Final = re.compile(r"0[-/.]0[-/.]0|0:0:0|0T0")
 _LATE_HOLD: Final = 56  # characters before the bar, so that nothing honest waits for more than sixteen chunks
@@ -157,7 +160,8 @@ def _exact(unit: str, before: str, first: bool, policy: Policy) -> tuple[int, st
     period = len(unit)
     if unit.isspace():
         if "\n" in unit:
-            return period * max(2, -(-policy.newlines // unit.count("\n"))), "newlines", ""
+            most = policy.leading_newlines if first else policy.newlines
+            return period * max(2, -(-most // unit.count("\n"))), "newlines", ""
         return policy.spaces, "spaces", "blank"
     if period == 1:
         bar, why = _character(unit, before, first, policy)
@@ -181,6 +185,8 @@ def _exact(unit: str, before: str, first: bool, policy: Policy) -> tuple[int, st
         return _structured(unit, line, distinct, policy)
     if _LEVEL.search(unit) and "\n" in unit:
         return policy.row_copies * period, "rows", "log"
+    if _PAIR.fullmatch(unit.strip()) and _HEXED.search(line):
+        return policy.number_chars, "period", "hex"
     if distinct == 0 and period < 6 and _opened(line):
         return max(policy.literal_copies * period, policy.ornament_chars), "period", "symbols"
     if distinct == 1 and words[0].lower() in _LITERALS and "," in unit:
@@ -230,7 +236,7 @@ def _character(char: str, before: str, first: bool, policy: Policy) -> tuple[int
     line = before[before.rfind("\n") + 1 :]
     margin = bool(line) and (_COMMENT.fullmatch(line) or _NUMBERED.fullmatch(line)) is not None
     if char in _RULE:
-        if first and char not in "-=_*#~+\u2500\u2501\u2550":
+        if first and char not in "-=_*#~+^\u2500\u2501\u2550":
             return 96, "rule"  # rules stand above titles; leaders and strokes begin no answer
         return policy.rule_chars, "rule"
     if char in _BLOCK:
@@ -239,7 +245,7 @@ def _character(char: str, before: str, first: bool, policy: Policy) -> tuple[int
         return _digit(char, line, before[-1:], policy)
     if char.isalpha():
         return _letter(char, line, before, margin, policy)
-    if line.lstrip().startswith(char * 3):
+    if line.lstrip().startswith(char * 2) or char * 4 in line or (char == "/" and _NUMBERED.match(line)):
         return 160, "rule"  # a title between two pieces of a rule
     if char == "/" and _in_base64(before):
         return policy.opaque_chars, "opaque"
@@ -264,9 +270,13 @@ def _digit(char: str, line: str, last: str, policy: Policy) -> tuple[int, str]:
 
 
 def _letter(char: str, line: str, before: str, margin: bool, policy: Policy) -> tuple[int, str]:
+    last = before[-1:]
+    if char in "xX" and last.isalnum():
+        return policy.opaque_chars, "filler"
+    if not line and char * 8 in before[-100:]:
+        return policy.opaque_chars, "opaque"  # a row that was cut into lines
     if char in "AfF":  # zeros in base64, ones in hexadecimal
         return (8 if char == "A" and not line else 3) * policy.opaque_chars, "opaque"
-    last = before[-1:]
     if last.isalnum() and last.isascii():
         end = _OPAQUE_END.search(before)
         stem = end.group() if end else last
@@ -296,13 +306,13 @@ def _letter(char: str, line: str, before: str, margin: bool, policy: Policy) -> 
 def _wordless(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
     if any(char.isdigit() for char in unit):
         return policy.number_chars if "\n" in unit else _numbers(before, policy), "period", "numbers"
-    if sum(char in _RULE for char in unit) * 2 > len(unit) and len(unit) >= 8:
-        return 3 * policy.rule_chars, "period", "rule"
+    if sum(char in _RULE for char in unit) * 2 >= len(unit):
+        return policy.rule_chars * (3 if len(unit) >= 8 else 1), "period", "rule"
     if "\n" in unit:
         return max(policy.row_copies * len(unit), 2 * policy.ornament_chars), "rows", "rows"
     if all(char in "!?,;:¡¿ " for char in unit):
         return 48, "period", ""
-    if any(char > "\u2e80" or "\u2600" <= char <= "\u27bf" for char in unit) and not any(
+    if any(char > "\U0001f000" or "\u2600" <= char <= "\u27bf" for char in unit) and not any(
         char in _BLOCK for char in unit
     ):
         return policy.emoji_copies * len(unit), "period", ""
@@ -364,7 +374,9 @@ def _near(unit: str, run: str, policy: Policy) -> tuple[int, str, str]:
         if fields >= 2 and marked and _counts(run, fields):
             return max(policy.near_copies * period, 56), "near_loop", ""
         return policy.near_number_chars, "near_loop", "numbers"
-    if _TIME.search(unit) or _LEVEL.search(unit):
+    if unit.count("0") > 3 * len(words):
+        return policy.near_number_chars, "near_loop", "numbers"
+    if _TIME.search(unit) or _FIELDS.search(unit + unit) or _LEVEL.search(unit):
         return policy.near_row_copies * period, "near_loop", "log"
     plain = _MARKER.sub("0", unit)
     if _IDENTIFIER.search(unit) or _looks_like_code(plain):

@@ -58,12 +58,14 @@ class Encoding:
         "_channel",
         "_hits",
         "_last",
+        "_others",
         "_policy",
         "_raw",
         "_raw_onset",
         "_recent",
         "_seen",
         "_spaces",
+        "_spoiled",
         "_waiting",
         "condemned",
         "doubt",
@@ -88,6 +90,8 @@ class Encoding:
         self._recent = ""  # the last characters, for what lies across a border
         self._waiting = -1  # offset of a replacement character whose right neighbour has not come
         self._hits: list[int] = []
+        self._spoiled = 0  # characters in those hits
+        self._others = 0  # characters beyond ASCII, those of the hits included
         self._raw = 0
         self._raw_onset = 0
         self._spaces = 0
@@ -146,6 +150,7 @@ class Encoding:
             found.append(Finding("encoding.split_code_point", "error", message, self._channel, at, at + 1, 0.99))
         if not self._allowed["mojibake"]:
             found += self._mojibake(text, start)
+            self._others += sum(char > "\x7f" for char in text)
         if not self._allowed["raw"]:
             found += self._raw_tokens(text, start)
         return found
@@ -198,7 +203,10 @@ class Encoding:
                 continue
             self._last = shift + match.end()
             self._hits.append(at)
-            if len(self._hits) >= self._policy.mojibake_hits:
+            self._spoiled += len(match.group())
+            others = self._others + sum(char > "\x7f" for char in text[: max(self._last - start, 0)])
+            # in a table of characters such pairs stand among many others
+            if len(self._hits) >= self._policy.mojibake_hits and self._spoiled * 5 >= others * 3:
                 message = "UTF-8 was read as Windows-1252 on its way"
                 evidence = {"example": match.group(), "count": len(self._hits)}
                 onset = self._hits[0]

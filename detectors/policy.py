@@ -37,17 +37,18 @@ class Policy:
     number_chars: int = 4_000  # an array or a matrix of equal numbers
     stray_number_chars: int = 480  # the same in the middle of a sentence
     opaque_chars: int = 200  # base64, hex, identifiers: no end of a word in them
-    newlines: int = 16
+    newlines: int = 48
+    leading_newlines: int = 16
     spaces: int = 512
     asked_copies: int = 1_000  # where the caller asked for repetition and gave no number
     # near-loops: only digits and white space differ
     near_copies: int = 10
     near_output_copies: int = 24  # in a fence, where programs print
-    near_row_copies: int = 240
+    near_row_copies: int = 1_000
     near_number_chars: int = 60_000
     # white space
     json_blank_chars: int = 64
-    newline_flood: int = 16
+    newline_flood: int = 48
     blank_chars: int = 1_024
     # encoding
     mojibake_hits: int = 4

@@ -44,11 +44,6 @@ _MESSAGES: Final = {
 }
 
 
-def _may_begin(block: str) -> bool:
-    """Whether a block ends in what may become a row of one or two characters."""
-    return block[-1] == block[-2] or (block[-1] == block[-3] == block[-5] and block[-2] == block[-4])
-
-
 class Repetition:
     """One channel. ``doubt`` is the offset up to which nothing can be condemned any more."""
 
@@ -65,12 +60,12 @@ class Repetition:
         "_near",
         "_near_due",
         "_near_held",
+        "_next",
         "_parts",
         "_policy",
         "_row",
         "_seen",
         "_short",
-        "_size",
         "_stride",
         "_stutter",
         "_window",
@@ -96,7 +91,7 @@ class Repetition:
         self._near_held = False
         self._stutter = Stutter()
         self._parts: list[str] = []
-        self._size = 0  # characters in parts
+        self._next = STEP  # characters in all at which the parts are looked at
         self._stride = STEP
         self._row = ""  # the character in a row of which the last step ended
         self._calm = True  # nothing repeats, so two steps may be taken in one
@@ -112,21 +107,15 @@ class Repetition:
     ) -> Sequence[Finding]:
         if self.condemned:
             return ()
-        size = len(text)
-        self._seen = seen = self._seen + size
-        self._size = due = self._size + size
         self._parts.append(text)
-        if due < self._stride and seen < self._alarm and not token_ids:
+        self._seen = seen = self._seen + len(text)
+        if seen < self._next and not token_ids:
             if not self._held:
                 self.doubt = seen
             return ()
-        found: Sequence[Finding] = ()
-        if due >= self._stride:
-            found = self._steps()
-        if not found and seen >= self._alarm:
-            found = self._exactly()
+        found = self._steps() if seen >= self._next else ()
         if not found and token_ids:
-            found = self._ids(token_ids, seen - size)
+            found = self._ids(token_ids, seen - len(text))
         if found:
             self._latch(found[0])
         elif not self._held:
@@ -136,9 +125,7 @@ class Repetition:
     def finish(self) -> Sequence[Finding]:
         if self.condemned:
             return ()
-        found: Sequence[Finding] = ()
-        if self._size:
-            found = self._steps(last=True)
+        found = self._steps(last_step=True)
         if not found:
             found = self._whole()
         if found:
@@ -169,11 +156,11 @@ class Repetition:
 
     # --- text --------------------------------------------------------------------------------------------------------
 
-    def _steps(self, last: bool = False) -> Sequence[Finding]:
+    def _steps(self, last_step: bool = False) -> Sequence[Finding]:
         """Two steps in one where nothing is going on: no run, and no beginning of a run of one or two characters.
 
         Where the step before ended in a few equal characters, this one is looked at as soon as they would be a row that
-        is long enough to condemn.
+        is long enough to condemn; and where a run would reach its bar within a step, just there.
         """
         text = "".join(self._parts)
         size = len(text)
@@ -181,41 +168,54 @@ class Repetition:
         while size - at >= self._stride:
             stride = self._stride
             block = text[at : at + stride]
-            if stride < STEP and (not block.startswith(self._row) or block.strip(block[0])):
+            if stride == STEP:
+                last = block[-1]
+                # no run, and no beginning of a row of one or two characters
+                if self._calm and last != block[-2] and (last != block[-3] or last != block[-5]):
+                    self._stride = 2 * STEP
+                    continue
+            elif stride < STEP and (not block.startswith(self._row) or block.strip(block[0])):
                 self._stride = STEP
-                continue
-            if stride == STEP and self._calm and not _may_begin(block):
-                self._stride = 2 * STEP
                 continue
             at += stride
             found = self._step(block)
             if found:
                 return found
-            self._row = block[-1] if block[-1] == block[-2:-1] else ""
-            row = len(block) - len(block.rstrip(self._row)) if self._row else 0
-            self._stride = self._policy.token_copies - row if 2 <= row < self._policy.token_copies else STEP
+            self._stride = STEP
+            if block[-1] == block[-2:-1]:
+                self._row = block[-1]
+                row = stride - len(block.rstrip(self._row))
+                if row < self._policy.token_copies:
+                    self._stride = self._policy.token_copies - row
         rest = text[at:]
-        if last and rest:
+        if last_step and rest:
             return self._step(rest)
         self._parts = [rest] if rest else []
-        self._size = len(rest)
+        if self._seen >= self._alarm:
+            found = self._exactly(rest)
+            if found:
+                return found
+        self._next = min(self._window.end + self._stride, self._alarm)
         return ()
 
     def _step(self, block: str) -> Sequence[Finding]:
         window = self._window
         window.push(block)
         size = len(block)
+        short, long, near = self._short, self._long, self._near
+        run = short.step(window, size)
+        if long.run is not None or window.end >= long.due:
+            long.step(window, size)
         held = False
         alarm = _NEVER
-        run = self._short.step(window, size)
-        long = self._long
-        long.step(window, size)
+        if short.broken is not None or long.broken is not None:
+            for gone in (short.broken, long.broken):
+                if gone is not None and gone.bar and gone.end >= gone.bar:
+                    return self._condemn(gone)  # it ended within the step, and was long enough before
+            short.broken = long.broken = None
         if run is None and block[-1] == block[-2:-1] == block[-3:-2] == block[-4:-3]:
             run = self._single(block[-1])
         calm = run is None
-        for gone in (self._short.broken, long.broken):
-            if gone is not None and gone.bar and gone.end >= gone.bar:
-                return self._condemn(gone)  # it ended within the step, and was long enough before
         if run is not None and (run.bar or self._judge(run)):
             if run.end >= run.bar:
                 return self._condemn(run)
@@ -231,26 +231,27 @@ class Repetition:
             if run.bar < window.end + 2 * STEP:
                 alarm = min(alarm, run.bar)
         due = self._near_due + block
-        if len(due) >= NEAR_STEP or self._near.run is not None or size < STEP:
+        if len(due) >= NEAR_STEP or near.run is not None or size < STEP:
             self._near_due = ""
             found = self._step_near(due)
             if found:
                 return found
             held = held or self._near_held
-            calm = calm and self._near.run is None
+            calm = calm and near.run is None
         else:
             self._near_due = due
         if window.end >= self._stutter.due:
             hits = self._stutter.step(window)
-            if hits >= 2:
+            if hits >= 3:
                 return self._stuttered(hits)
         if self._stutter.hits:
             held = True
-        if held and not self._held:
-            self.doubt = max(self.doubt, window.end - 1)
-        elif self._held and not held:
-            self.releases = [*self.releases[-3:], (self.doubt, window.end)]
-        self._held = held
+        if held is not self._held:
+            if held:
+                self.doubt = max(self.doubt, window.end - 1)
+            else:
+                self.releases = [*self.releases[-3:], (self.doubt, window.end)]
+            self._held = held
         self._alarm = alarm
         self._calm = calm
         return ()
@@ -330,17 +331,17 @@ class Repetition:
             run.kind = "single_token_from_start"
         return True
 
-    def _exactly(self) -> Sequence[Finding]:
+    def _exactly(self, rest: str) -> Sequence[Finding]:
         """A bar lies within what has come since the last step."""
-        rest = "".join(self._parts)
+        text = self._window.text
+        whole = text + rest
+        n = len(text)
         for run in (self._short.run, self._long.run):
             if run is not None and run.bar and run.bar <= self._seen:
                 need = run.bar - run.end
-                text = self._window.text
-                whole = text + rest
-                n = len(text)
                 if agree(whole, n, n - run.period, min(need, len(rest))) >= need:
                     return self._condemn(run)
+        self._alarm = _NEVER  # the run has ended, as the next step will see
         return ()
 
     def _condemn(

@@ -113,7 +113,8 @@ def _read(path: str) -> str | None:
         text = data.decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError):
         return None
-    return text if "\0" not in text else None
+    # a file that holds U+FFFD was itself decoded wrongly, and is not clean
+    return text if "\0" not in text and "\ufffd" not in text else None
 
 
 def _cut(path: str, text: str, rng: random.Random) -> Iterator[Document]:

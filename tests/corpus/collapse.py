@@ -32,7 +32,7 @@ class Collapse:
 
 
 _TOKENS: Final = ("!", "G", "?", "@", "&", "é", "ß", "的", "ん", "🙂", "<s>", "<pad>", "<|endoftext|>", "<unk>",
-                  " the", " of", " and", " prevent", " forever", "the", "ing", " да", " und", "!!", "\n", " I", "Q",
+                  " the", " of", " and", " prevent", " forever", "the", "ing", " да", " und", "!!", " I", "Q",
                   "z", "€")  # fmt: skip
 
 
