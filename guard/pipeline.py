@@ -1,8 +1,8 @@
 """A request's whole way, top to bottom: admitted, tried on engines, guarded, decided upon, recorded.
 
 ``generate`` is the front; ``_answer`` is the loop over attempts, in each of which an engine's events go through a
-StreamGuard. Only this module sees both the engines and the caller. Whatever is done for each batch costs every token of
-every caller, so the loops are few and flat.
+StreamGuard (guard/relay.py). Only this module sees both the engines and the caller. Whatever is done for each batch
+costs every token of every caller, so the loops are few and flat.
 
 n > 1 is fanned out: each choice is a request of its own to an engine, so that each is guarded and recovered on its
 own, also on engines that ignore ``n``. A caller that does not stream holds nothing until the end, so its answer may
@@ -32,13 +32,15 @@ from guard.evidence import AttemptEvidence, Evidence, checked
 from guard.merge import merged
 from guard.normalise import to_openai_body
 from guard.plan import plan_for
+from guard.relay import Deliver, Relay
 from guard.request import GenerationRequest, RequestError
 from guard.seeded import Seeded
 from guard.service import EngineStatus, ModelInfo, Outcome
-from guard.stream import Condemned, Plan, StreamGuard
+from guard.stream import StreamGuard
 from guard.trace.context import RANDOM_BYTES, begin
 from guard.trace.record import OutcomeRecord
 from guard.trace.tracing import Tracing
+from guard.watch import Condemned, Plan
 
 Batches = AsyncGenerator[list[GuardEvent], None]
 
@@ -69,7 +71,7 @@ class Pipeline:
 
     # --- the request's way -------------------------------------------------------------------------------------------
 
-    async def generate(self, request: GenerationRequest) -> Batches:
+    async def generate(self, request: GenerationRequest, deliver: Deliver | None = None) -> Batches:
         takes, why_not = self.ready()
         if not takes:
             raise RequestError(why_not, "", "engine_unavailable" if self._stopping else "overloaded")
@@ -82,7 +84,7 @@ class Pipeline:
             plan = plan_for(request, job.policy, job.compiled, job.tools)
             yield [Started(request.id, evidence.trace_id, request.model, job.engines[0])]
             missing = request.n
-            async with aclosing(self._choices(job, plan, evidence)) as batches:
+            async with aclosing(self._choices(job, plan, evidence, deliver)) as batches:
                 async for batch in batches:
                     if type(batch[-1]) in _ENDS:
                         missing -= 1
@@ -104,12 +106,14 @@ class Pipeline:
             if outcome is not None:
                 self._tracing.write(evidence.close(self._clock(), outcome))
 
-    def _choices(self, job: Job, plan: Plan, evidence: Evidence) -> Batches:
+    def _choices(self, job: Job, plan: Plan, evidence: Evidence, deliver: Deliver | None) -> Batches:
         if job.request.n == 1:
-            return self._answer(job, plan, evidence, 0)
+            return self._answer(job, plan, evidence, 0, deliver)
         return merged([self._answer(job, plan, evidence, choice) for choice in range(job.request.n)])
 
-    async def _answer(self, job: Job, plan: Plan, evidence: Evidence, choice: int) -> Batches:
+    async def _answer(
+        self, job: Job, plan: Plan, evidence: Evidence, choice: int, deliver: Deliver | None = None
+    ) -> Batches:
         """One choice, over as many attempts as it takes. Its last batch ends with its one Finished or Failed."""
         answer = Answer(job, choice, self._capabilities)
         evidence.answers.append(answer)
@@ -130,34 +134,19 @@ class Pipeline:
             try:
                 stream = await self._open(answer, trail)
                 if stream is not None:
-                    clock, feed, arrived, kept = self._clock, guard.feed, trail.arrivals.append, answer.kept
-                    hides = answer.hides
+                    relay = Relay(guard, answer, trail, self._clock, deliver)
+                    relay.connect(stream)
                     async with aclosing(stream):
                         async for events in stream:
-                            arrived(clock())
-                            out = feed(events)
-                            if out:
-                                if hides:
-                                    answer.hide(out)
-                                trail.saw(out)
-                                if kept is None:
-                                    yield out
-                                else:
-                                    kept.extend(out)
+                            if out := relay.through(events):
+                                yield out
                             if guard.ended:
                                 break
                     if not guard.ended:
                         guard.feed([Closed(clean=False)])  # an engine that broke its contract
                     trail.why = guard.condemned
-                    out = guard.cut()
-                    if out:
-                        if hides:
-                            answer.hide(out)
-                        trail.saw(out)
-                        if kept is None:
-                            yield out
-                        else:
-                            kept.extend(out)
+                    if out := relay.leaves(guard.cut()):
+                        yield out
             finally:
                 self._on_engine[engine] -= 1
                 trail.close(guard, self._clock())

@@ -6,7 +6,7 @@ afterwards every choice ends with exactly one Finished or Failed. Closing the it
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -56,7 +56,12 @@ class CheckSession(Protocol):
 
 
 class Service(Protocol):
-    def generate(self, request: GenerationRequest) -> AsyncIterator[list[GuardEvent]]: ...
+    def generate(
+        self, request: GenerationRequest, deliver: Callable[[list[GuardEvent]], bool] | None = None
+    ) -> AsyncIterator[list[GuardEvent]]:
+        """``deliver``: a batch may be given to it instead of being yielded, while the next is waited for. It takes the
+        batch to the caller at once, or returns False and has done nothing, and then the batch is yielded."""
+        ...
 
     async def check(self, request: GenerationRequest) -> CheckSession:
         """Raises RequestError when the caller is at fault."""

@@ -110,6 +110,10 @@ class EngineStream(Protocol):
 
     async def aclose(self) -> None: ...
 
+    # A stream may also have ``relay(take)``: while the iterator waits, batches go to ``take`` as they are read, without
+    # waking anything. Where it returns False, or raises, the iterator goes on: with an empty batch, or with that
+    # exception. The batch that holds the end always comes by the iterator.
+
 
 class Health(Struct):
     ok: bool

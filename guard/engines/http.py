@@ -105,6 +105,8 @@ class _Connection(asyncio.Protocol):
                 self._fail(f"the engine's answer is no HTTP: {error}")
         if self.exchange is not None and not self._head_done and self._head_bytes > MAX_HEAD_BYTES:
             self._fail(f"the engine's response head is longer than {MAX_HEAD_BYTES} bytes")
+        if self.exchange is not None:
+            self.exchange.on_read()
         if self._finished:
             self._release()
 

@@ -1,12 +1,15 @@
 """One HTTP exchange as whoever reads it sees it: head, body as it comes, the time limits, the end.
 
 The connection that carries it calls the ``on_...`` methods; the reader awaits ``head`` and ``read``. Neither waits for
-the other: what has come is kept here (reading pauses when it is too much), and one timer watches the clock.
+the other: what has come is kept here (reading pauses when it is too much), and one timer watches the clock. A reader
+that waits may leave a ``relay`` to be called after each read of the socket instead of being woken; it takes what has
+come, and wakes the reader itself if anything is left for it to do.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Literal, Protocol
 
 PAUSE_BYTES: Final = 1024 * 1024
@@ -59,6 +62,7 @@ class Exchange:
         self._total_at = self._last + total
         self._total = total
         self._timer: asyncio.TimerHandle | None = None
+        self.relay: Callable[[], None] | None = None
 
     # --- for whoever reads ---------------------------------------------------------------------------------------
 
@@ -140,7 +144,7 @@ class Exchange:
             self._connection.abandon()
         if not self._complete and self._error is None:
             self._error = TransferError("cut", "the exchange was closed on this side")
-        self._wake()
+        self.wake()
 
     # --- for the connection --------------------------------------------------------------------------------------
 
@@ -152,20 +156,26 @@ class Exchange:
     def on_head(self, status: int, headers: dict[str, str]) -> None:
         self.status, self.headers = status, headers
         self._head_seen = True
-        self._wake()
+        self.wake()
 
     def on_body(self, data: bytes) -> None:
         self._chunks.append(data)
         self._unread += len(data)
         if self._unread > PAUSE_BYTES and self._connection is not None:
             self._connection.pause()
-        self._wake()
+        if self.relay is None:
+            self.wake()
+
+    def on_read(self) -> None:
+        """One read of the socket is over."""
+        if self.relay is not None and self._chunks:
+            self.relay()
 
     def on_complete(self) -> None:
         self._complete = True
         self._connection = None
         self._stop_timer()
-        self._wake()
+        self.wake()
 
     def on_error(self, error: Exception) -> None:
         if self._complete or self._error is not None:
@@ -173,7 +183,7 @@ class Exchange:
         self._error = error
         self._connection = None
         self._stop_timer()
-        self._wake()
+        self.wake()
 
     @property
     def head_seen(self) -> bool:
@@ -181,7 +191,7 @@ class Exchange:
 
     # --- waiting and time ----------------------------------------------------------------------------------------
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None

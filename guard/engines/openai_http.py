@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -40,6 +40,32 @@ class OpenAIStream:
         self._drop_prefix = drop_prefix
         self._ended = False
         self._lingers = False
+        self._taker: Callable[[list[StreamEvent]], bool] | None = None
+        self._left: list[StreamEvent] | None = None  # by the relay, for the iterator
+        self._failure: Exception | None = None
+
+    def relay(self, take: Callable[[list[StreamEvent]], bool]) -> None:
+        """See EngineStream."""
+        self._taker = take
+
+    def _relayed(self) -> None:
+        """The socket was read while the iterator waits."""
+        exchange = self._exchange
+        events = self._reader.feed(exchange.take() or b"")
+        if not events:
+            return
+        exchange.progress()
+        if self._reader.done or self._reader.ended:
+            self._left = events
+        else:
+            try:
+                if self._taker is not None and self._taker(events):
+                    return
+                self._left = []
+            except Exception as error:  # for whoever iterates: here it would be the connection's
+                self._failure = error
+        exchange.relay = None
+        exchange.wake()
 
     def __aiter__(self) -> OpenAIStream:
         return self
@@ -56,12 +82,17 @@ class OpenAIStream:
             except TransferError as error:
                 return self._end(error)
             if data is None:
-                await exchange.more()
-                continue
-            if not data:
+                await self._more()
+                if self._left is None:
+                    continue
+                events, self._left = self._left, None
+                if not events:
+                    return events
+            elif not data:
                 self._ended = True
                 return reader.end(clean=True)
-            events = reader.feed(data)
+            else:
+                events = reader.feed(data)
             if events:
                 exchange.progress()
                 if reader.ended:
@@ -71,6 +102,20 @@ class OpenAIStream:
                     self._lingers = True
                     exchange.linger(LINGER_SECONDS)
                 return events
+
+    async def _more(self) -> None:
+        """Until there is something that the iterator must see."""
+        exchange = self._exchange
+        if self._taker is None:
+            await exchange.more()
+            return
+        exchange.relay = self._relayed
+        try:
+            await exchange.more()
+        finally:
+            exchange.relay = None
+        if self._failure is not None:
+            raise self._failure
 
     def _end(self, error: TransferError) -> list[StreamEvent]:
         if self._ended:  # closed from this side meanwhile

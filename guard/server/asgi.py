@@ -96,18 +96,27 @@ class Exchange:
 
     async def send_body(self, data: bytes, *, more: bool = True) -> None:
         """Returns once the socket can take more."""
-        if not (more and self.write(data)):
+        if more and data and self.writable:
+            self.write(data)
+        else:
             await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
-    def write(self, data: bytes) -> bool:
-        """``send_body`` without the waiting. False when that is needed, and then nothing was sent."""
+    @property
+    def writable(self) -> bool:
+        """Whether ``write`` may be called: a stream has been started, and its socket takes more at once."""
         direct = self._direct
-        if direct is None or not data or not direct.chunked_encoding:
-            return False
-        if direct.flow.write_paused or direct.disconnected or direct.response_complete:
-            return False
-        direct.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
-        return True
+        return not (
+            direct is None
+            or not direct.chunked_encoding
+            or direct.flow.write_paused
+            or direct.disconnected
+            or direct.response_complete
+        )
+
+    def write(self, data: bytes) -> None:
+        """A piece of the body, not empty, in one write."""
+        assert self._direct is not None
+        self._direct.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 _STREAM_HEADERS: Final = (

@@ -149,16 +149,23 @@ class OpenAIApp:
         outcome = Outcome(request.n, request.model, request.id)
         writer = StreamWriter(outcome, request.kind, int(time.time()), usage=usage, token_ids=request.return_token_ids)
         data = b""
-        feed, write = writer.feed, exchange.write
-        events = self._service.generate(request)
+        feed = writer.feed
+
+        def deliver(batch: list[GuardEvent]) -> bool:
+            if not exchange.writable:
+                return False
+            if piece := feed(batch):
+                exchange.write(piece)
+            return True
+
+        events = self._service.generate(request, deliver)
         try:
             async for batch in events:
                 data += feed(batch)
-                if data and not (outcome.ended and outcome.complete):  # what comes with the end goes out with the end
+                if data and not outcome.complete:  # what comes with the end goes out with the end
                     if not exchange.started:
                         await exchange.start_stream(outcome.trace_id)
-                    if not write(data):
-                        await exchange.send_body(data)
+                    await exchange.send_body(data)
                     data = b""
         except RequestError:
             if exchange.started or data:

@@ -53,7 +53,7 @@ class OpenAIScript:
     def request(self) -> GenerationRequest:
         return self.requests[-1]
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[list[GuardEvent]]:
+    async def generate(self, request: GenerationRequest, deliver: Any = None) -> AsyncIterator[list[GuardEvent]]:
         self.requests.append(request)
         try:
             for step in self.script(request):

@@ -90,7 +90,7 @@ class ScriptedService:
         self.outcome_error: Exception | None = None
         self.check_error: Exception | None = None
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[list[GuardEvent]]:
+    async def generate(self, request: GenerationRequest, deliver: Any = None) -> AsyncIterator[list[GuardEvent]]:
         self.requests.append(request)
         try:
             for step in self.script(request):

@@ -1,0 +1,82 @@
+"""What becomes of one batch of an engine's events, and the short way for the ordinary one.
+
+The long way: the engine's iterator wakes the task that answers the request, the batch goes through the guard, and what
+comes of it goes up through pipeline and server. The short way (``Relay.take``): whoever has read the engine's socket
+calls the guard and hands its release to the server there and then, and nothing is woken. It ends, for one batch, where
+something is not ordinary: the answer has ended, or the caller's socket is full.
+
+Both ways do the same to a batch, in the same order; the short one is open only while the task waits for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from guard.answer import Answer
+from guard.engines.contract import EngineStream
+from guard.events import GuardEvent, StreamEvent
+from guard.evidence import AttemptEvidence
+from guard.stream import StreamGuard
+
+Deliver = Callable[[list[GuardEvent]], bool]
+"""Takes a batch to the caller at once. False: it cannot now, and has not."""
+
+
+class Relay:
+    """One attempt's. ``deliver`` is the server's, if it has one."""
+
+    def __init__(
+        self,
+        guard: StreamGuard,
+        answer: Answer,
+        trail: AttemptEvidence,
+        clock: Callable[[], float],
+        deliver: Deliver | None,
+    ) -> None:
+        self._guard = guard
+        self._feed = guard.feed
+        self._answer = answer
+        self._hides = answer.hides
+        self._kept = answer.kept
+        self._saw = trail.saw
+        self._arrived = trail.arrivals.append
+        self._clock = clock
+        self._deliver = deliver
+        self._left: list[GuardEvent] = []
+
+    def connect(self, stream: EngineStream) -> None:
+        """Open the short way, if the engine and the server (or the keeping of the whole answer) have one."""
+        relay = getattr(stream, "relay", None)
+        if relay is not None and (self._deliver is not None or self._kept is not None):
+            relay(self.take)
+
+    def take(self, events: list[StreamEvent]) -> bool:
+        """The short way. False: the iterator must go on, with an empty batch."""
+        out = self.through(events)
+        if self._guard.ended:
+            self._left = out
+            return False
+        if not out or (self._deliver is not None and self._deliver(out)):
+            return True
+        self._left = out
+        return False
+
+    def through(self, events: list[StreamEvent]) -> list[GuardEvent]:
+        """What may leave after this batch. An empty batch says that the short way has ended: what it left comes now."""
+        if not events:
+            out, self._left = self._left, []
+            return out
+        self._arrived(self._clock())
+        return self.leaves(self._feed(events))
+
+    def leaves(self, out: list[GuardEvent]) -> list[GuardEvent]:
+        """Note what the guard let go. Nothing of it leaves now where the whole answer is kept until its end."""
+        if not out:
+            return out
+        if self._hides:
+            self._answer.hide(out)
+        self._saw(out)
+        if self._kept is None:
+            return out
+        self._kept.extend(out)
+        return []
