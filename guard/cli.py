@@ -117,18 +117,33 @@ def _line(verdict: dict[str, Any]) -> str:
     return text
 
 
+def _since(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    from guard.trace.overview import age_seconds
+
+    try:
+        return None if value is None else time.time() - age_seconds(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 @main.command(
     epilog="""\b
 Examples:
   outguard engines --config outguard.yaml
   outguard engines --json
+  outguard engines --contradictions --since 7d
 
-Exit codes: 0 all answer, 1 at least one does not, 2 the configuration is wrong."""
+Exit codes: 0 all answer, 1 at least one does not, 2 the configuration is wrong or the trace store cannot be read."""
 )
 @config_option
+@click.option("--contradictions", is_flag=True, help="Instead: formats that engines were sent and broke, by traces.")
+@click.option("--since", callback=_since, help="With --contradictions: not older than this: 90s, 15m, 24h, 7d.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON instead of a table.")
-def engines(config_path: Path, json_: bool) -> None:
-    """Ask every configured engine how it is."""
+def engines(config_path: Path, contradictions: bool, since: float | None, json_: bool) -> None:
+    """Ask every configured engine how it is, or the traces which engines broke what they were asked to enforce."""
+    if contradictions:
+        _contradictions(config_path, since, json_)
+        return
     import asyncio
 
     from guard.build import engine_statuses
@@ -142,13 +157,16 @@ def engines(config_path: Path, json_: bool) -> None:
     sys.exit(0 if all(status.ok for status in statuses) else 1)
 
 
-def _since(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    from guard.trace.overview import age_seconds
+def _contradictions(config_path: Path, since: float | None, json_: bool) -> None:
+    from guard.tables import contradictions_table, show
+    from guard.trace.contradictions import contradictions
 
-    try:
-        return None if value is None else time.time() - age_seconds(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+    with reading(config_path) as reader:
+        found = contradictions(reader, since)
+    if json_:
+        click.echo(as_json(found))
+    else:
+        show(contradictions_table(found))
 
 
 def _family(_: click.Context, __: click.Parameter, value: str | None) -> str | None:

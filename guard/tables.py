@@ -11,11 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from guard.service import EngineStatus
+from guard.trace.contradictions import Contradiction
 from guard.trace.overview import Overview
 from guard.trace.record import AttemptRecord, OutcomeRecord, RequestRecord
 
 _COLOURS = {"ok": "green", "failed": "red", "condemned": "red", "fault": "red", "refused": "red", "invalid": "yellow"}
 
+
+_NUMBERS = frozenset(
+    ("ms", "tries", "times", "of", "share", "tokens", "released", "held", "onset", "seen at", "resumed at", "attempt")
+)
 
 LEAST_WIDTH = 110
 """Narrower, columns would be taller than wide; a terminal that is narrower wraps whole lines, which reads better."""
@@ -44,6 +49,26 @@ def engines_table(statuses: Sequence[EngineStatus]) -> RenderableType:
             status.precision,
         )
         view.add_row(status.name, state, *(fact or "-" for fact in facts))
+    return view
+
+
+def contradictions_table(rows: Sequence[Contradiction]) -> RenderableType:
+    """One line for each way in which an engine broke what it had been asked to enforce."""
+    if not rows:
+        return Text("no contradictions")
+    view = _table("engine", "version", "constraint", "broken by", "times", "of", "share", "last", "trace")
+    for row in rows:
+        view.add_row(
+            row.engine,
+            row.version or "-",
+            row.kind,
+            row.code,
+            str(row.broken),
+            str(row.asked),
+            f"{row.broken / row.asked:.1%}",
+            _when(row.last_at),
+            row.trace_id[:12],
+        )
     return view
 
 
@@ -142,7 +167,7 @@ def _outcomes(outcomes: Sequence[OutcomeRecord]) -> RenderableType:
 def _table(*columns: str) -> Table:
     view = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
-        right = name in ("ms", "tries", "tokens", "released", "held", "onset", "seen at", "resumed at", "attempt")
+        right = name in _NUMBERS
         whole = right or name in ("trace", "when", "engine", "then")
         view.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=whole)
     return view

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,12 @@ def test_a_small_file_is_enough() -> None:
             "c.yaml:5: engines[0].api_key_env",
         ),
         (("engines:\n", "engines: [\n"), "c.yaml:"),
+        (("dialect: vllm", "dialect: torch"), "c.yaml:3: engines[0].url: the dialect torch and a torch:/// address"),
+        (
+            ("http://127.0.0.1:8000", "torch:///m"),
+            "c.yaml:3: engines[0].url: the dialect torch and a torch:/// address",
+        ),
+        (("dialect: vllm", "constraints: none"), "c.yaml:4: engines[0].constraints: "),
     ],
 )
 def test_each_mistake_has_its_line_and_key(change: tuple[str, str], problem: str) -> None:
@@ -111,3 +119,29 @@ def test_the_stores_password_comes_from_the_environment(monkeypatch: pytest.Monk
     assert "p@ss" not in repr(trace)
     with pytest.raises(ConfigError, match="has no user"):
         parse_config(text.replace("writer@", ""))
+
+
+def test_a_model_in_this_process_and_an_engine_that_is_sent_no_formats() -> None:
+    text = GOOD.replace(
+        "url: http://127.0.0.1:8000\n    dialect: vllm", "url: torch:///m.gguf?mask=outlines\n    dialect: torch"
+    )
+    config = parse_config(text.replace("8001/v1", "8001/v1\n    constraints: guard"))
+    assert [engine.dialect for engine in config.engines] == ["torch", "plain"]
+    assert [engine.constraints for engine in config.engines] == ["engine", "guard"]
+    wrong = text.replace("mask=outlines", "mask=none")
+    with pytest.raises(ConfigError, match="there are no masks called 'none'"):
+        parse_config(wrong)
+
+
+def test_engines_are_built_of_it_and_torch_is_not_loaded_for_that() -> None:
+    """In a process of its own: this one may have loaded it."""
+    script = (
+        "import sys\n"
+        "from guard.build import build_engine\n"
+        "from guard.config import EngineConfig\n"
+        "local = build_engine(EngineConfig(name='t', url='torch:///m', dialect='torch', constraints='guard'))\n"
+        "remote = build_engine(EngineConfig(name='r', url='http://127.0.0.1:1', dialect='vllm', constraints='guard'))\n"
+        "assert not local.capabilities.constraints and not remote.capabilities.constraints\n"
+        "assert not {'torch', 'transformers', 'xgrammar'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

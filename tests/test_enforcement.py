@@ -369,6 +369,20 @@ async def test_a_broken_promise_is_held_to_and_on_record() -> None:
     assert not any(attempt.contradictions for attempt in record.attempts[1:])
 
 
+async def test_a_keyword_that_an_engine_never_took_is_no_broken_promise() -> None:
+    number = Constraint("json_schema", {"type": "object", "properties": {"n": {"type": "number", "minimum": 0}}})
+
+    def play(unenforced: tuple[str, ...]) -> Play:
+        said = answer('{"n": -1}')
+        said.unenforced = unenforced
+        return said
+
+    for unenforced, recorded in (((), ["json_schema:schema.minimum"]), (("minimum",), []), (("json_schema",), [])):
+        run = Run(lambda _, unenforced=unenforced: play(unenforced), a_is=ALL)
+        await run.ask(constraint=number, policy="never")
+        assert run.tracing.records[0].attempts[0].contradictions == recorded
+
+
 async def test_where_no_engine_can_go_on_nothing_is_forced() -> None:
     run = Run(Model(PROSE, refuses="prefix"), a_is=Capabilities(resume="no"))
     failed = end(await run.ask())

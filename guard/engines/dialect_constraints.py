@@ -226,6 +226,10 @@ _LLAMACPP_DROPS: Final = frozenset(
         "propertyNames",
         "unevaluatedProperties",
         "unevaluatedItems",
+        "number+minimum",  # an integer's bounds are kept
+        "number+maximum",
+        "number+exclusiveMinimum",
+        "number+exclusiveMaximum",
     }
 )
 _MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -247,12 +251,18 @@ MAX_SUBSCHEMAS: Final = 10_000
 
 
 def dropped(constraint: Constraint, drops: frozenset[str]) -> tuple[str, ...]:
-    """The keywords of the schema that this engine's grammar drops, sorted. ``a+b``: b is dropped beside a."""
+    """The keywords of the schema that this engine's grammar drops, sorted. ``a+b``: b is dropped beside a keyword or in
+    a type called a."""
     found: set[str] = set()
     pairs = [key.split("+") for key in drops if "+" in key]
     for schema in _subschemas(constraint.value):
         found.update(drops & schema.keys() - ({"allOf"} if _short(schema.get("allOf")) else set()))
-        found.update(second for first, second in pairs if first in schema and second in schema)
+        types = schema.get("type")
+        found.update(
+            second
+            for first, second in pairs
+            if second in schema and (first in schema or first == types or (isinstance(types, list) and first in types))
+        )
     return tuple(sorted(found))
 
 

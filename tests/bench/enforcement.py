@@ -1,8 +1,9 @@
 """What it costs to hold a real engine to a schema from outside, beside its own constraint.
 
-``python -m tests.bench.enforcement [--requests 50] [--max-enforcements 12] [--show]``: the same requests twice over one
-llama.cpp engine, once with its own constraint and once with the constraint withheld (``constraints: guard``), so that
-only the guard holds it to the schema. Prompts, schemas, seeds and temperatures follow from the request's number.
+``python -m tests.bench.enforcement [--requests 50] [--max-enforcements 12] [--blind] [--show]``: the same requests
+twice over one llama.cpp engine, once with its own constraint and once with the constraint withheld (``constraints:
+guard``), so that only the guard holds it to the schema. Prompts, schemas, seeds and temperatures follow from the
+request's number. Exit code 0: every answer was valid.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+import msgspec
 from msgspec import Struct
 
 from guard.build import build_engine
@@ -222,9 +224,12 @@ def request(number: int, model: str) -> GenerationRequest:
 
 
 @asynccontextmanager
-async def over(url: str, most: int) -> AsyncIterator[tuple[Pipeline, Kept]]:
+async def over(url: str, most: int, *, blind: bool) -> AsyncIterator[tuple[Pipeline, Kept]]:
     config = parse_config(CONFIG.format(url=url, most=most))
     engines = {engine.name: build_engine(engine) for engine in config.engines}
+    if blind:
+        withheld = engines["withheld"]
+        withheld.capabilities = msgspec.structs.replace(withheld.capabilities, logprobs=False)
     constraints, tracing = ConstraintCache(), Kept()
     try:
         yield Pipeline(config, engines, constraints, tracing), tracing
@@ -283,9 +288,9 @@ def report(name: str, answers: list[Got]) -> None:
         print(f"{'':11}{times:4} {origin}")
 
 
-async def compare(url: str, requests: int, most: int, show: bool) -> bool:
+async def compare(url: str, requests: int, most: int, *, show: bool, blind: bool) -> bool:
     ok = True
-    async with over(url, most) as (pipeline, tracing):
+    async with over(url, most, blind=blind) as (pipeline, tracing):
         for model in ("own", "withheld"):
             answers = [await ask(pipeline, tracing, number, model) for number in range(requests)]
             report(model, answers)
@@ -303,6 +308,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=50, help="how many, each way")
     parser.add_argument("--max-enforcements", type=int, default=12)
     parser.add_argument("--threads", type=int, default=1, help="of the engine")
+    parser.add_argument("--blind", action="store_true", help="the engine held from outside names no other tokens")
     parser.add_argument("--show", action="store_true", help="print every answer")
     options = parser.parse_args()
     if reason := engine_process.missing():
@@ -310,7 +316,9 @@ def main() -> int:
         return 2
     engine = engine_process.start_engine(parallel=1, context=2048, threads=options.threads)
     try:
-        ok = asyncio.run(compare(engine.url, options.requests, options.max_enforcements, options.show))
+        ok = asyncio.run(
+            compare(engine.url, options.requests, options.max_enforcements, show=options.show, blind=options.blind)
+        )
     finally:
         engine.stop()
     return 0 if ok else 1

@@ -396,6 +396,9 @@ def test_llamacpp_takes_no_grammar_beside_tools_but_a_schema() -> None:
         ({"pattern": "a", "maxLength": 3}, {"sglang", "trtllm"}),
         ({"maxLength": 3}, set()),
         ({"maxProperties": 3}, {"llamacpp"}),
+        ({"items": {"type": "number", "minimum": 0}}, {"llamacpp"}),
+        ({"type": ["null", "number"], "maximum": 0}, {"llamacpp"}),
+        ({"type": "integer", "minimum": 0}, set()),
         ({"enum": [{"uniqueItems": True}], "const": {"not": 1}}, set()),
     ],
 )
@@ -418,6 +421,13 @@ def test_a_schema_that_contains_itself_is_walked_once() -> None:
     from guard.engines.dialect_constraints import dropped
 
     assert dropped(Constraint("json_schema", schema), frozenset({"not"})) == ("not",)
+
+
+@pytest.mark.parametrize("dialect", ALL)
+def test_an_engine_is_told_not_to_stop_where_it_knows_how(dialect: str) -> None:
+    sent = body(dialect, {"ignore_eos": True})
+    assert sent.get("ignore_eos") == (True if dialect in ("vllm", "sglang", "trtllm", "llamacpp") else None)
+    assert "ignore_eos" not in body(dialect)
 
 
 # --- tools --------------------------------------------------------------------------------------------------------
