@@ -280,3 +280,22 @@ def test_one_choice_of_several_fails(stage: Stage) -> None:
     assert reasons == ["stop"]
     one.play(good, loop)
     assert sidecar.post({"model": "one", "n": 2}).error["code"] == "collapsed"
+
+
+def test_a_stream_of_the_callers_own(stage: Stage) -> None:
+    """Checked, not generated: the same guard, no engine, a row of its own."""
+    sidecar, one, _ = stage
+    good = sse(chunk("All is"), chunk(" well."), STOP)
+    loop = sse(chunk("All is"), *[chunk("!")] * 100, STOP)
+    with sidecar.client() as client:
+        passed = client.check([good[:30], good[30:]], "m", ASK, timeout=20)
+        assert passed.text() == "All is well."
+        assert passed.finished[0].reason == "stop"
+        blocked = client.check([loop], "m", ASK, timeout=20).read()
+        assert blocked.failed[0].code == "collapsed"
+        assert "!!" not in blocked.received()
+        cut = client.check([sse(chunk("All is"), done=False)], "m", ASK, timeout=20).read()
+        assert cut.failed[0].code == "stream_cut"
+        assert client.check([], "m", ASK, timeout=20).read().failed
+    assert not one.asked
+    assert [sidecar.trace(each.trace_id).outcome for each in (passed, blocked, cut)] == ["ok", "failed", "failed"]

@@ -46,7 +46,10 @@ def _stored(sidecar: Sidecar) -> Counter[str]:
 
 
 def _ended(pid: int) -> bool:
-    return not os.path.exists(f"/proc/{pid}")
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def test_sigterm_lets_streams_end_and_flushes(slow: Played, tmp_path: Path) -> None:

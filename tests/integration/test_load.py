@@ -166,6 +166,19 @@ def test_a_caller_that_never_sends_its_body(busy: Sidecar) -> None:
     assert busy.get("/healthz").status == 200
 
 
+def test_a_caller_of_many_choices_leaves(busy: Sidecar, engine_played: Played) -> None:
+    """Sixteen requests to engines are its, and all of them end with it."""
+    engine_played.play(Reply(STREAM.body, stop_after=STREAM.body.index(b"lampc"), end="hang"))
+    connection = _connect(busy, {"stream": True, "n": 16})
+    assert until(lambda: len(engine_played.asked) == 16)
+    connection.recv(200)
+    connection.close()
+    left = time.monotonic()
+    assert until(lambda: all(request.gone.is_set() for request in engine_played.server.requests))
+    assert time.monotonic() - left < 1
+    assert until(lambda: busy.metric("outguard_requests_in_flight") == 0)
+
+
 def test_a_caller_that_leaves_while_its_constraint_is_compiled(busy: Sidecar, engine_played: Played) -> None:
     engine_played.play(STREAM)
     before = busy.metric("outguard_requests_total")

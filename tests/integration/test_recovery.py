@@ -39,8 +39,8 @@ def test_a_collapse_is_gone_on_from(sidecar: Sidecar) -> None:
     assert (kinds.count(Recovery), kinds.count(Finished), kinds[-1]) == (1, 1, Finished)
     clean, rest = "".join(before), "".join(after)
     # what the engine itself would have said, had nothing been wrong with it
-    whole = sidecar.post({"model": "steady", "messages": STORY, "temperature": 0, "max_tokens": 60}).content
-    assert whole.startswith(clean)
+    whole = sidecar.post({"model": "steady", "messages": STORY, "temperature": 0, "max_tokens": 60})
+    assert whole.content.startswith(clean)
     assert "!!" not in clean + rest
     assert len(before) <= 40
     assert rest
@@ -48,7 +48,9 @@ def test_a_collapse_is_gone_on_from(sidecar: Sidecar) -> None:
     assert (recovery.action, recovery.from_engine, recovery.to_engine) == ("resume", "shaky", "steady")
     assert recovery.offset == len(clean)
     assert generation.finished[0].attempts == 2
-    assert generation.finished[0].usage.completion_tokens <= 60
+    usage = generation.finished[0].usage
+    assert usage.prompt_tokens == whole.json["usage"]["prompt_tokens"]  # the prefix is no part of it
+    assert usage.completion_tokens <= 60
 
     shown = sidecar.outguard("traces", "show", generation.trace_id, "--json")
     assert shown.returncode == 0, shown.stderr
