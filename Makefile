@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check bench bench-detectors bench-constraints proto format clean
+.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement proto format clean
 
 setup: $(STAMP)
 
@@ -39,6 +39,9 @@ bench-detectors: setup
 
 bench-constraints: setup
 	$(BIN)/python -m tests.bench.constraints $(ARGS)
+
+bench-enforcement: setup
+	$(BIN)/python -m tests.bench.enforcement $(ARGS)
 
 proto: setup
 	$(BIN)/python proto/generate.py

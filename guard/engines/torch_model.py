@@ -201,6 +201,7 @@ class Model:
 
 def load(path: str, dtype: str = "f32", masks: str = "xgrammar", device: str = "cpu") -> Model:
     """A model from a directory as transformers saves it, or from a GGUF file (its weights are made ``dtype`` again)."""
+    transformers.utils.logging.disable_progress_bar()
     place = Path(path)
     kind = getattr(torch, DTYPES[dtype])
     if place.suffix == ".gguf":
