@@ -58,21 +58,26 @@ async def probe(constraint: Constraint, limits: Limits) -> None:
         if len(constraint.canonical) > limits.bytes:
             size = len(constraint.canonical)
             raise too_complex(constraint.param, f"the schema has {size} bytes, and may have {limits.bytes}")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "guard.constraint.probe",
-        str(limits.seconds),
-        str(limits.megabytes),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "guard.constraint.probe",
+            str(limits.seconds),
+            str(limits.megabytes),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError as error:
+        raise _unprobed(constraint, f"no process can be started for it: {error.strerror}") from error
     try:
         async with asyncio.timeout(_WAIT):
             said, _ = await process.communicate(json.dumps(msgspec.to_builtins(constraint)).encode())
     except TimeoutError:
         raise too_complex(constraint.param, f"compiling takes longer than {limits.seconds:g} seconds") from None
+    except (RuntimeError, ConnectionError) as error:  # uvloop says a RuntimeError of a pipe that is closed
+        raise _unprobed(constraint, "the process that was started for it died") from error
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -88,6 +93,11 @@ async def probe(constraint: Constraint, limits: Limits) -> None:
             f"compiling takes more than {limits.seconds:g} seconds of CPU or {limits.megabytes} MB of memory",
         ) from None
     raise RequestError(refusal.message, refusal.param, refusal.code)
+
+
+def _unprobed(constraint: Constraint, why: str) -> RequestError:
+    """Nobody's fault but ours, and no word about the constraint."""
+    return RequestError(f"the constraint could not be checked: {why}", constraint.param, "overloaded")
 
 
 def main() -> int:
