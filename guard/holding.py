@@ -36,34 +36,34 @@ class Channel:
 
 
 class Holding:
-    """The queue of one attempt. What leaves is noted in ``delivered``."""
+    """The queue of one attempt, ``pieces``. What leaves is noted in ``delivered``."""
 
-    __slots__ = ("_choice", "_constrained", "_delivered", "_pieces", "_watched")
+    __slots__ = ("_choice", "_constrained", "_delivered", "_watched", "pieces")
 
     def __init__(self, choice: int, delivered: Delivered, *, watched: bool, constrained: bool) -> None:
         self._choice = choice
         self._delivered = delivered
         self._watched = watched
         self._constrained = constrained
-        self._pieces: deque[tuple[Channel, int, Piece]] = deque()
+        self.pieces: deque[tuple[Channel, int, Piece]] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._pieces)
+        return bool(self.pieces)
 
     def __iter__(self) -> Iterator[tuple[Channel, int, Piece]]:
         """(channel, its offset, piece) in the order of arrival."""
-        return iter(self._pieces)
+        return iter(self.pieces)
 
     @property
     def chars(self) -> int:
-        return sum(_length(piece) for _, _, piece in self._pieces)
+        return sum(_length(piece) for _, _, piece in self.pieces)
 
     def first_of(self, channel: Channel) -> int:
         """How much of a channel has left: the offset of what waits first."""
-        return next((start for owner, start, _ in self._pieces if owner is channel), channel.fed)
+        return next((start for owner, start, _ in self.pieces if owner is channel), channel.fed)
 
     def add(self, channel: Channel, start: int, piece: Piece) -> None:
-        self._pieces.append((channel, start, piece))
+        self.pieces.append((channel, start, piece))
 
     def leave(
         self,
@@ -75,7 +75,7 @@ class Holding:
     ) -> None:
         """Release from the front what is clear: before the ``onset`` on the ``condemned`` channel; all that is not
         condemned, when it is ``final``."""
-        pieces = self._pieces
+        pieces = self.pieces
         while pieces:
             channel, start, piece = pieces[0]
             end = start + _length(piece)

@@ -52,11 +52,12 @@ class Relay:
 
     def take(self, events: list[StreamEvent]) -> bool:
         """The short way. False: the iterator must go on, with an empty batch."""
-        out = self.through(events)
-        if self._guard.ended:
-            self._left = out
-            return False
-        if not out or (self._deliver is not None and self._deliver(out)):
+        self._arrived(self._clock())
+        out = self._feed(events)
+        if out:
+            out = self.leaves(out)
+        deliver = self._deliver
+        if not self._guard.ended and (not out or (deliver is not None and deliver(out))):
             return True
         self._left = out
         return False

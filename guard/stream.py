@@ -124,7 +124,7 @@ class StreamGuard:
             clear = channel.clear()
         if found:
             self._take(found, out)
-        if clear >= end and not (self._holding or self.ended or (checker and checker.drops)):
+        if clear >= end and not (self._holding.pieces or self.ended or (checker and checker.drops)):
             if text or token_ids or logprobs:
                 release = Release(self._choice, name, text, token_ids, logprobs)
                 self._delivered.add(release)
