@@ -122,6 +122,12 @@ class Sidecar:
         return self.log_path.read_text(errors="replace")
 
     @property
+    def faults(self) -> list[str]:
+        """Lines of its log that no sidecar should write: our own mistakes, and processes forked under gRPC's feet."""
+        signs = ("Traceback", "never retrieved", "never awaited", "fork() handlers")
+        return [line for line in self.log.splitlines() if any(sign in line for sign in signs)]
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
