@@ -18,6 +18,10 @@ MOST_AGAIN: Final = 4
 """Tries at one place with other sampling, before it is given up: what four do not find is hardly there."""
 
 
+ENDINGS: Final = 2
+"""How often an answer may be ended once the bound is reached: what ends it can itself be condemned."""
+
+
 class Enforcement:
     """``most``: how often at most. ``document``: the constraint is one on JSON. ``made`` counts, ``finding`` tells of
     the last one. ``stopped_early``: the engine ended the answer where it must go on, so it should not be able to."""
@@ -41,7 +45,11 @@ class Enforcement:
     def helps(self, code: str) -> bool:
         """Whether it may be done about a finding: about a broken constraint, and about a document that was whole before
         white space without end followed it."""
-        return self.possible and (enforceable(code) or (self._document and code.startswith("whitespace.")))
+        return (
+            self._new_checker is not None
+            and self._most > 0
+            and (enforceable(code) or (self._document and code.startswith("whitespace.")))
+        )
 
     def seed(self, text: str, salvage: Salvage, code: str, choice: int, *, told: int, most: int) -> Seed | None:
         """What the next attempt begins with; None where there is no way on. ``text`` is all that may stand. ``told``:
@@ -62,6 +70,9 @@ class Enforcement:
             blanks=told >= most,
         )
         if not enforceable(code) and mended.origin != "whole":
+            return None
+        # to end an answer asks nothing of an engine
+        if self.made >= (self._most + ENDINGS if mended.whole else self._most):
             return None
         self.stopped_early = stopped and mended.origin == "again"
         if mended.added:

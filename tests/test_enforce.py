@@ -226,7 +226,12 @@ def test_the_bound_and_what_it_is_for() -> None:
     assert not state.helps("repetition.period")
     assert not state.helps("tool.bad_arguments")
     assert state.seed("", nothing("Sure"), "json.invalid", 0, told=0, most=20) is not None
-    assert not state.helps("schema.type")
+    assert not state.possible
+    assert state.seed('{"n":', nothing("Sure"), "json.invalid", 0, told=0, most=20) is None
+    for _ in range(2):  # no engine is asked for an end
+        assert state.seed('{"n": 1}', nothing("Sure"), "json.trailing_data", 0, told=0, most=20) is not None
+    assert state.seed('{"n": 1}', nothing("Sure"), "json.trailing_data", 0, told=0, most=20) is None
+    assert not Enforcement(schema(NUMBER), 0, document=True).helps("json.trailing_data")
     assert not Enforcement(None, 5, document=False).possible
     assert [enforceable(code) for code in ("regex.mismatch", "leak.role_marker")] == [True, False]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from guard.config import parse_config
 from guard.constraint.cache import ConstraintCache
+from guard.constraint.compile import compile_constraint
 from guard.constraint.spec import Constraint
 from guard.engines.contract import Capabilities, EngineError, EngineRequest, ResumeUnsupported
 from guard.engines.scripted import ALL, Play, ScriptedEngine, Step, answer
@@ -29,10 +31,11 @@ from guard.events import (
     Usage,
 )
 from guard.pipeline import Pipeline
-from guard.request import GenerationRequest, PolicyOverrides, Sampling
+from guard.request import GenerationRequest, PolicyOverrides, RequestError, Sampling
 from guard.trace.record import RequestRecord
 from guard.trace.retention import RetentionRules
 from guard.trace.tracing import Tracing
+from tests.bench.schema_pairs import Schemas
 
 CONFIG = """\
 engines:
@@ -435,3 +438,59 @@ async def test_a_choice_and_a_regex() -> None:
     events = await run.ask(constraint=Constraint("regex", "[0-9]+"))
     assert said(events) == "7"
     assert isinstance(end(events), Finished)
+
+
+# --- whatever the engine and the schema -------------------------------------------------------------------------------
+
+WORDS = [
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    ":",
+    ",",
+    " ",
+    "\n",
+    "1",
+    "-",
+    "0",
+    "true",
+    "false",
+    "null",
+    "a",
+    "é",
+    "\\",
+    "re",
+    "d",
+]
+
+
+def monkey(seed: int) -> Wish:
+    """Likes any token anywhere; the same one at the same place."""
+
+    def wish(text: str) -> tuple[str, ...]:
+        rng = random.Random(f"{seed} {text}")
+        return () if rng.random() < 0.1 else tuple(rng.sample(WORDS, len(WORDS)))
+
+    return wish
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_what_finishes_is_valid_and_what_leaves_may_become_so(seed: int) -> None:
+    schema = Schemas(seed).schema()
+    try:
+        compile_constraint(Constraint("json_schema", schema))
+    except RequestError:
+        pytest.skip("the generated schema is refused")
+    run = Run(Model(monkey(seed)))
+    stream = seed % 3 > 0
+    policy = ("default", "whole")[seed % 2]
+    events = await run.ask(constraint=Constraint("json_schema", schema), stream=stream, policy=policy)
+    last = end(events)
+    if isinstance(last, Finished) and last.reason == "stop":
+        assert jsonschema_rs.validator_for(schema).is_valid(json.loads(said(events)))
+        assert last.verdicts.format == "ok"
+    else:
+        with pytest.raises(ValueError, match=r"."):
+            json.loads(said(events))
