@@ -80,7 +80,8 @@ class Path:
     async def ask(self, stream: bool = True) -> bytes:
         """The whole response, as it came."""
         async with self.asked(stream) as (reader, _):
-            return await asyncio.wait_for(reader.read(), 20)
+            response: bytes = await asyncio.wait_for(reader.read(), 20)
+            return response
 
     @contextlib.asynccontextmanager
     async def asked(self, stream: bool = True) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
