@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from guard.config import Config, ConfigError, load_config
-from guard.trace.store import StoreError, TraceReader, open_store
+from guard.trace.store import AmbiguousTrace, StoreError, TraceReader, open_store
 
 config_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--config",
@@ -51,6 +51,9 @@ def reading(config_path: Path) -> Iterator[TraceReader]:
             yield reader
         finally:
             reader.close()
+    except AmbiguousTrace as error:
+        click.echo(f"outguard: {error}", err=True)
+        sys.exit(2)
     except (StoreError, ValueError) as error:
         click.echo(f"outguard: the trace store cannot be read: {error}", err=True)
         sys.exit(2)

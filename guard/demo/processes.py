@@ -5,6 +5,7 @@ Only processes that were started here are ever ended, by their own handles.
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -58,6 +59,16 @@ class Processes:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def end_like_ctrl_c() -> None:
+    """SIGTERM and a closed terminal end this process by way of its ``with`` blocks, and so what it started."""
+
+    def leave(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
 
 
 def free_ports(count: int) -> list[int]:

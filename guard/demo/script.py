@@ -22,7 +22,7 @@ from rich.text import Text
 
 from guard.client import Client, Generation
 from guard.demo.engine import missing
-from guard.demo.processes import DemoError, Processes, free_ports
+from guard.demo.processes import DemoError, Processes, end_like_ctrl_c, free_ports
 from guard.events import Finished, Recovery, Release
 from guard.tables import LEAST_WIDTH
 from guard.tables import console as wide_console
@@ -73,6 +73,7 @@ trace:
 
 def run(*, keep: bool) -> int:
     """The exit code: 0 when every step went as it should."""
+    end_like_ctrl_c()
     console = wide_console(LEAST_WIDTH + len(INDENT))
     if lacking := missing():
         console.print(f"The demo cannot run: {lacking}", style="red")
@@ -230,7 +231,7 @@ class Demo:
             + f"' 127.0.0.1:{self._grpc} guard.v1.Guard/Generate",
             f"outguard traces list --config {self._config}",
         ):
-            self._console.print(Text("  " + line))
+            self._console.print(Text("  " + line), soft_wrap=True)  # to be copied: a break would end up in the JSON
         try:
             while True:
                 time.sleep(3600)
