@@ -1,8 +1,8 @@
 """Whether a prompt asked for repetition, and for how much of it.
 
 Read from the prompt's text, once, and only when something repeats. A prompt asks when it says so with a number ("write
-OK 500 times", "an array of 200 zeros"), when it says so without one ("again and again"), or when it is itself
-repetitive and is to be continued.
+OK 500 times", "a hundred times", "an array of 200 zeros"), when it says so without one ("again and again"), or when it
+is itself repetitive and is to be continued.
 """
 
 from __future__ import annotations
@@ -26,6 +26,16 @@ _REPEAT: Final = re.compile(
     r"\b(?:repeat\w*|again and again|over and over|forever|endless\w*|nothing but|identical|the same|all zeros?|"
     r"all ones|fill(?:ed)? with|consisting of|non-?stop|infinit\w*|r[ée]p[èée]t\w*|wiederhol\w*|repit\w*|repet\w*|"
     r"ripet\w*|herhaal\w*|upprepa\w*|powt[óo]rz\w*|повтор\w*|tekrar\w*)|重复|重複|反复|繰り返|반복",
+    re.IGNORECASE,
+)
+_SPELT: Final = {
+    "a": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+    "ten": 10, "eleven": 11, "twelve": 12, "fifteen": 15, "sixteen": 16, "twenty": 20, "thirty": 30, "forty": 40,
+    "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90, "dozen": 12, "hundred": 100, "thousand": 1_000,
+}  # fmt: skip
+_SPELLING: Final = re.compile(
+    rf"\b(?:(?:({'|'.join(_SPELT)})[ -])?(dozen|hundred|thousand)"
+    rf"|({'|'.join(word for word, value in _SPELT.items() if 8 <= value < 100)}))\b",
     re.IGNORECASE,
 )
 _WORD: Final = re.compile(r"[^\W_]+")
@@ -73,7 +83,7 @@ class Asked:
         self._read = True
         self._lower = prompt.lower()
         self._repeat = _REPEAT.search(prompt) is not None
-        counts = [_number(match.group(1)) for match in _COUNTED.finditer(prompt)]
+        counts = [_number(match.group(1)) for match in _COUNTED.finditer(_SPELLING.sub(_in_digits, prompt))]
         counts += [int(match.group(1)) * int(match.group(2)) for match in _BY.finditer(prompt)]
         self._counts = max(counts, default=0)
 
@@ -87,6 +97,11 @@ class Asked:
         while copies * len(unit) < len(prompt) and unit * (2 * copies) in prompt:
             copies *= 2
         return copies
+
+
+def _in_digits(match: re.Match[str]) -> str:
+    first, unit, alone = match.groups()
+    return str(_SPELT[(first or "one").lower()] * _SPELT[(unit or alone).lower()])
 
 
 def _number(text: str) -> int:

@@ -44,6 +44,8 @@ _RAW_SIGNS: Final = frozenset("\u0120\u010a\u2581")
 _RAW: Final = re.compile("[\u0120\u010a\u2581][^\\W\\d_]")
 _BYTES: Final = re.compile(r"(?:<0x[0-9A-F]{2}>){2,}")
 _LITERAL: Final = re.compile(r"""^(?:[ \t]{4,}|.*[=(\[{,]\s*[bruf]{0,2}["']).*(?<!\w)["'](?:(?!["']).)*\Z""")
+_UNDECODED: Final = "the tokenizer's own spelling of spaces was never decoded"
+_RAW_WHOLE: Final = 4  # in an answer without one space behind the first; in a longer one eight are waited for
 _CARRY: Final = 16
 _LOOK_BACK: Final = 200
 _KEPT: Final = 600
@@ -115,7 +117,7 @@ class Encoding:
         if ">" in text and not self._allowed["bytes"]:
             found += self._byte_tokens(text, start)
         if self._raw:
-            self._spaces += text.count(" ")
+            self._spaces += text.count(" ", max(0, self._raw_onset - start))
         self._recent = (self._recent + text)[-_LOOK_BACK:]
         self._calm = not self._raw and self._waiting < 0 and self._recent[-1:] not in _RAW_SIGNS
         if not found:
@@ -132,6 +134,21 @@ class Encoding:
     def finish(self) -> Sequence[Finding]:
         if self.condemned:
             return ()
+        if self._raw >= _RAW_WHOLE and not self._spaces:
+            self.condemned = True
+            evidence = {"count": self._raw}
+            return (
+                Finding(
+                    "encoding.raw_tokens",
+                    "error",
+                    _UNDECODED,
+                    self._channel,
+                    self._raw_onset,
+                    self._seen,
+                    0.9,
+                    evidence,
+                ),
+            )
         self.doubt = self._seen
         if self._waiting < 0:
             return ()
@@ -217,17 +234,18 @@ class Encoding:
 
     def _raw_tokens(self, text: str, start: int) -> Sequence[Finding]:
         whole = self._recent[-1:] + text
-        shift = start - len(self._recent[-1:])
+        carried = len(whole) - len(text)
+        shift = start - carried
         for match in _RAW.finditer(whole):
             if not self._raw:
                 self._raw_onset = shift + match.start()
             self._raw += 1
-            if self._raw >= 8 and self._raw > 2 * (self._spaces + text[: match.end()].count(" ")):
-                message = "the tokenizer's own spelling of spaces was never decoded"
+            spaces = self._spaces + text.count(" ", max(0, self._raw_onset - start), match.end() - carried)
+            if self._raw >= 8 and self._raw > 2 * spaces:
                 end = shift + match.end()
                 return (
                     Finding(
-                        "encoding.raw_tokens", "error", message, self._channel, self._raw_onset, end, 0.95,
+                        "encoding.raw_tokens", "error", _UNDECODED, self._channel, self._raw_onset, end, 0.95,
                         {"example": match.group(), "count": self._raw},
                     ),
                 )  # fmt: skip

@@ -66,3 +66,15 @@ def test_a_replacement_character_is_held_until_its_neighbour_comes() -> None:
     assert watch.doubt == 3
     assert [f.code for f in watch.feed(" x")] == ["encoding.replacement_char"]
     assert watch.doubt == 3
+
+
+def test_an_answer_in_raw_tokens_is_found_however_short() -> None:
+    found = run("ĠHelloĠworldĊThisĠisĠaĠtest")
+    assert [(f.code, f.onset) for f in found] == [("encoding.raw_tokens", 0)]
+    assert run("Ġthe, Ġof and Ġin") == []
+
+
+def test_spaces_before_the_first_raw_token_do_not_count_however_it_was_cut() -> None:
+    text = "a b c d e f g h i j k l " + "Ġx" * 12
+    assert {str(run(text, size=size)) for size in (1, 2, 7, 24, 25, 1_000)} == {str(run(text, size=1))}
+    assert run(text)[0].onset == 24

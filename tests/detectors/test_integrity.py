@@ -90,3 +90,10 @@ def test_an_empty_answer_is_judged_at_the_end_of_its_stream() -> None:
     found = run(channels={"content": Facts(), "reasoning": Facts(30, 30)}, text_chars=30)
     assert codes(found) == [("empty.reasoning_only", "error")]
     assert codes(run(channels={}, text_chars=0, reasons=("content_filter",))) == []
+
+
+def test_what_the_engine_says_is_not_said_twice() -> None:
+    watch = StreamIntegrity()
+    said = "the connection ended in the middle of the answer"
+    assert watch.end(kind="cut", done=False, message=said)[0].message == said
+    assert StreamIntegrity().end(kind="cut", done=False, message="reset by peer")[0].message == f"{said}: reset by peer"

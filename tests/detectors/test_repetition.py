@@ -89,6 +89,8 @@ def test_what_merely_repeats_is_let_through(text: str) -> None:
 
 ASKED = {
     "a count": ("Write OK 500 times", "OK\n" * 500),
+    "a count in words": ("Write 'I must not talk.' one hundred times, one per line.", "I must not talk.\n" * 100),
+    "dozens": ("Type the word echo three dozen times", "echo " * 36),
     "zeros": ("a JSON array of 1500 zeros, please", json.dumps([0] * 1_500)),
     "another language": ("Schreibe 80 mal das Wort Apfel", "Apfel " * 80),
     "without a number": ("repeat the word hello forever", "hello " * 300),
