@@ -66,10 +66,11 @@ _IDENTIFIER: Final = re.compile(r"[^\W\d]0|0[^\W\d]")
 _MARKER: Final = re.compile(r"(?<!\S)(?:\[0\]|#0|\(0\)|<0>|\$0)|0%")
 _MARKED: Final = re.compile(r"[0 .):(\][#-]+")
 _FIELDS: Final = re.compile(r"(?:^|\s)[A-Z][\w-]{2,}: .{1,60}?\s[A-Z][\w-]{2,}: ")
+_CUT_ROW: Final = re.compile(r"(\S)\1{7}=?\n\Z")
 _HEXED: Final = re.compile(r"0x|(?:\b(?:[0-9a-f]\d|\d[0-9a-f])\b.*){2}", re.IGNORECASE)
 _PAIR: Final = re.compile(r"(?:[0-9a-f]{2}){1,4}", re.IGNORECASE)
 _LEVEL: Final = re.compile(r"\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|TRACE|FATAL|NOTICE)\b")
-_TIME: Final = re.compile(r"0[-/.]0[-/.]0|0:0:0|0T0")
+_TIME: Final = re.compile(r"0[-/.]0[-/.]0|0:0:0|0T0|\b0-0\b")
 _LATE_HOLD: Final = 56  # characters before the bar, so that nothing honest waits for more than sixteen chunks
 _OPAQUE_END: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,64}\Z")
 _SHIFTS: Final = re.compile(r"[a-z][A-Z0-9]|[0-9][A-Za-z]|[A-Z][a-z0-9]")
@@ -77,7 +78,7 @@ _LITERAL: Final = re.compile(r"""^[ \t]{2,}.*(?<!\w)[bruf]{0,2}(["'])(?:(?!\1).)
 _REMARK: Final = re.compile(r"[ \t]*(?://|#|--|;|/?\*)[^\n]*:\s*\Z")
 _FENCE: Final = re.compile(r"(?m)^[ \t]*(?:```+|~~~+)([^`\n]*)$")
 _HEADER: Final = re.compile(r"[\w-]{3,24}:\s*")
-_NUMBERED: Final = re.compile(r"[ \t]*(?://+|#+|\*+|;+|--)[\s\d.)]*")
+_NUMBERED: Final = re.compile(r"[ \t]*\\?(?://+|#+|\*+|;+|--)[\s\d.)]*")
 _NARROW: Final = re.compile(r"[acgtun]+|[a-f]+", re.IGNORECASE)  # DNA, hex
 _TIES: Final = frozenset("'\"`({[<|\\:@#$")
 _OPAQUE_LINE: Final = re.compile(r"(?:^|\n)\S{16,}\n\Z")
@@ -273,7 +274,7 @@ def _letter(char: str, line: str, before: str, margin: bool, policy: Policy) -> 
     last = before[-1:]
     if char in "xX" and last.isalnum():
         return policy.opaque_chars, "filler"
-    if not line and char * 8 in before[-100:]:
+    if not line and (char * 8 in before[-100:] or _CUT_ROW.search(before)):
         return policy.opaque_chars, "opaque"  # a row that was cut into lines
     if char in "AfF":  # zeros in base64, ones in hexadecimal
         return (8 if char == "A" and not line else 3) * policy.opaque_chars, "opaque"
