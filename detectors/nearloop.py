@@ -13,14 +13,22 @@ from typing import Final
 from detectors.periods import Run, Seeker, Window
 
 STEP: Final = 28  # characters of the text itself
-_LONGEST: Final = 1_200  # normalised characters
+_LONGEST: Final = 800  # normalised characters
 _BYTES: Final = bytes.maketrans(b"123456789\n\t\r", b"000000000   ")
 _OTHERS: Final = {ord(digit): "0" for digit in "123456789"} | {ord(blank): " " for blank in "\n\t\r\u00a0\u3000"}
 _differs = re.compile(r"[0-9]|\s\s").search
+_changes = re.compile(r"[0-9]|\s\s|[\n\t\r\u00a0\u3000]").search
 
 
 def normalise(text: str) -> str:
-    text = text.encode().translate(_BYTES).decode() if text.isascii() else text.translate(_OTHERS)
+    if text.isascii():
+        data = text.encode().translate(_BYTES)
+        while b"00" in data:
+            data = data.replace(b"00", b"0")
+        while b"  " in data:
+            data = data.replace(b"  ", b" ")
+        return data.decode()
+    text = text.translate(_OTHERS)
     while "00" in text:
         text = text.replace("00", "0")
     while "  " in text:
@@ -32,45 +40,51 @@ class Normalised:
     """Follows the normalised text. ``run`` counts normalised characters; ``raw`` turns one of its offsets into one of
     the text itself, exactly where the text is still known and to within a step where it is not."""
 
-    __slots__ = ("_differs", "_marks", "_seeker", "seen", "window")
+    __slots__ = ("_changed", "_differs", "_marks", "_seeker", "seen", "window")
 
     def __init__(self) -> None:
         self.window = Window()
         self.seen = 0
         self._seeker = Seeker(20, 3, _LONGEST, STEP)
+        # where a step began, in both texts, and whether it changed anything; a row of steps that did not is one
+        self._marks: deque[tuple[int, int, bool]] = deque(maxlen=160)
+        self._changed = True
         self._differs = 0  # until there copies may differ from each other; beyond, exact runs say all there is to say
-        self._marks: deque[tuple[int, int]] = deque(maxlen=160)
 
     @property
     def run(self) -> Run | None:
         return self._seeker.run
 
-    @property
-    def broken(self) -> Run | None:
-        return self._seeker.broken
-
     def step(self, block: str) -> Run | None:
         window = self.window
-        text = normalise(block)
+        changed = _changes(block) is not None
+        text = normalise(block) if changed else block
         last = window.text[-1:]
-        if text and last == text[0] and last in "0 ":
+        if text[0] == last and (last == "0" or last == " "):
             text = text[1:]  # the number or the gap began in the step before
-        self._marks.append((window.end, self.seen))
+            changed = True
+        if changed or self._changed:
+            self._marks.append((window.end, self.seen, changed))
+            self._changed = changed
         self.seen += len(block)
         if not text:
             return self._seeker.run
         window.push(text)
-        if _differs(block) is not None:
+        if changed and _differs(block) is not None:
             self._differs = window.end + 2 * _LONGEST
         elif window.end > self._differs:
+            self._seeker.run = None
             return None
         return self._seeker.step(window, len(text))
 
     def raw(self, offset: int, source: Window) -> int:
         """Where the normalised ``offset`` lies in the text that ``source`` still holds the end of."""
-        norm, start = next((mark for mark in reversed(self._marks) if mark[0] <= offset), self._marks[0])
+        mark = next((mark for mark in reversed(self._marks) if mark[0] <= offset), self._marks[0])
+        norm, start, changed = mark
+        need = max(offset - norm, 0)
+        if not changed:
+            return start + need
         block = source.slice(start, start + 2 * STEP) if start >= source.base else ""
-        need = offset - norm
         for size in range(1, len(block) + 1):
             if len(normalise(block[:size])) > need:
                 return start + size - 1

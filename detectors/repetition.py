@@ -32,6 +32,7 @@ _WHOLE: Final = {
     "margin": 24,
     "number": 129,
 }  # an answer of nothing else; a hash is shorter
+_PATIENT: Final = frozenset(" \t-=*#_~.+")  # rows of these are common and may be long: the seeker is early enough
 _NEAR_LEAST: Final = 48  # normalised characters; before that numbers do not show whether they count or are data
 _MESSAGES: Final = {
     "single_token_from_start": "the answer is one token again and again from its first token on",
@@ -213,8 +214,9 @@ class Repetition:
                 if gone is not None and gone.bar and gone.end >= gone.bar:
                     return self._condemn(gone)  # it ended within the step, and was long enough before
             short.broken = long.broken = None
-        if run is None and block[-1] == block[-2:-1] == block[-3:-2] == block[-4:-3]:
-            run = self._single(block[-1])
+        last = block[-1]
+        if run is None and last == block[-2:-1] == block[-3:-2] == block[-4:-3] and last not in _PATIENT:
+            run = self._single(last)
         calm = run is None
         if run is not None and (run.bar or self._judge(run)):
             if run.end >= run.bar:

@@ -16,12 +16,13 @@ _SELDOM: Final = 1_024  # characters between two samples once the beginning was 
 _LONGEST: Final = 24  # characters of one piece
 _COVERED: Final = 44  # of a sample's characters
 _PAIRS: Final = re.compile(rf"(?=.{{{_COVERED}}})(?:(.{{1,{_LONGEST}}}?)\1){{4,}}", re.DOTALL)
+_THREES: Final = 56  # of a sample's 62 threes
 _LETTERS: Final = 6  # different ones; fewer are a rule, a number, a pattern
 
 
 class Stutter:
-    """``step`` says how many samples in a row were such pairs, 0 when the text is sound; it need not be called before
-    ``due`` characters have come."""
+    """``step`` says how many more samples were such pairs than were not, 0 when the text is sound; it need not be called
+    before ``due`` characters have come."""
 
     __slots__ = ("due", "hits", "onset")
 
@@ -33,16 +34,23 @@ class Stutter:
     def step(self, window: Window) -> int:
         end = window.end
         sample = window.text[-SAMPLE:]
-        match = _PAIRS.search(sample) if len(set(sample)) >= _LETTERS else None
+        match = _PAIRS.search(sample) if _may_be_pairs(sample) else None
         if match is None or not _is_stutter(match.group()) or match.end() - match.start() < _COVERED:
-            self.hits = 0
-            self.due = end + (SAMPLE if end < 4 * SAMPLE else _SELDOM)
-            return 0
+            # a long word or an unlucky cut may spoil one sample of many
+            self.hits = max(self.hits - 1, 0)
+            self.due = end + (SAMPLE if self.hits or end < 4 * SAMPLE else _SELDOM)
+            return self.hits
         if not self.hits:
             self.onset = _beginning(window, end - len(sample) + match.start())
         self.hits += 1
         self.due = end + SAMPLE
         return self.hits
+
+
+def _may_be_pairs(sample: str) -> bool:
+    """In a row of pairs most threes of characters come twice; and it has letters enough."""
+    threes = {sample[i : i + 3] for i in range(len(sample) - 2)}
+    return len(threes) < _THREES and len(set(sample)) >= _LETTERS
 
 
 def _is_stutter(text: str) -> bool:
