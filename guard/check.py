@@ -34,8 +34,9 @@ class Judged(Struct):
 
 
 class Check:
-    """``feed`` takes engine events of any choice; ``close`` says that the stream has ended and ends every choice.
-    ``on_end`` hears once that all is over. ``started`` leaves with the first events."""
+    """``feed`` takes engine events of any choice; ``close`` says that the stream has ended and ends every choice,
+    ``abandon`` that nothing more will come of it. ``on_end`` hears once that all is over. ``started`` leaves with the
+    first events."""
 
     def __init__(
         self, plan: Plan, *, started: Started | None = None, on_end: Callable[[list[Judged]], None] | None = None
@@ -65,7 +66,15 @@ class Check:
         return out
 
     def close(self) -> list[GuardEvent]:
-        out = self.feed([Closed(clean=True)])
+        return self._close(clean=True)
+
+    def abandon(self) -> None:
+        """The caller went away, or broke the protocol: what had come goes on record as cut. Nothing after ``close``."""
+        if self._on_end is not None:
+            self._close(clean=False)
+
+    def _close(self, *, clean: bool) -> list[GuardEvent]:
+        out = self.feed([Closed(clean=clean)])
         if self._on_end is not None:
             self._on_end(self.judged)
             self._on_end = None

@@ -54,6 +54,10 @@ class CheckSession(Protocol):
         """The caller's stream has ended. Returns the rest; always ends with Finished or Failed for every choice."""
         ...
 
+    def abandon(self) -> None:
+        """The caller is gone in the middle of its stream. Does nothing after ``close``."""
+        ...
+
 
 class Service(Protocol):
     def generate(

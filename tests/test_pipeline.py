@@ -477,6 +477,25 @@ async def test_a_checked_stream_leaves_evidence_too() -> None:
     assert len(run.tracing.records) == 1
 
 
+async def test_a_check_that_its_caller_left_is_on_record() -> None:
+    run = Run()
+    session = await run.pipeline.check(request())
+    session.feed([TextDelta(0, "content", "Once upon")])
+    session.abandon()
+    session.abandon()
+    assert (run.record.outcome, run.record.error_code, run.record.released_chars) == ("failed", "stream_cut", 9)
+    assert len(run.tracing.records) == 1
+
+
+async def test_a_check_that_was_closed_cannot_be_left() -> None:
+    run = Run()
+    session = await run.pipeline.check(request())
+    session.feed([TextDelta(0, "content", "Good day."), FinishReason(0, "stop"), Done()])
+    session.close()
+    session.abandon()
+    assert [record.outcome for record in run.tracing.records] == ["ok"]
+
+
 async def test_a_condemned_check_says_why_on_record() -> None:
     run = Run()
     session = await run.pipeline.check(request())

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import time
@@ -26,7 +27,7 @@ from grpc_status import rpc_status
 from msgspec import structs
 
 from guard.engines.openai_reader import OpenAIReader
-from guard.events import CONTENT, Closed, Done, Failed, Finished, GuardEvent, StreamEvent, TextDelta
+from guard.events import CONTENT, Closed, Done, Failed, Finished, FinishReason, GuardEvent, StreamEvent, TextDelta
 from guard.normalise import apply_headers
 from guard.request import GenerationRequest, RequestError
 from guard.server.grpc_error import failed_status, internal_status, request_error_status
@@ -41,6 +42,8 @@ NAME: Final = SERVICE.full_name
 DEFAULT_MAX_MESSAGE_BYTES: Final = 20_000_000
 DEADLINE_MARGIN_S: Final = 0.02
 """The service's deadline is this much before the call's own, so that it can still say and record what passed."""
+LEAVING_S: Final = 0.02
+"""A caller that goes away looks as if it had half-closed, until its call is cancelled a moment later."""
 
 log = logging.getLogger(__name__)
 
@@ -154,19 +157,29 @@ class GuardServicer:
             await _abort(context, problem)
 
     async def _check(self, messages: AsyncIterator[pb.CheckRequest], context: Any) -> None:
-        session: CheckSession | None = None
-        missing: set[int] = set()
+        """The header opens the session, which goes on record however the call ends."""
+        async for message in messages:
+            if _message(message).WhichOneof("message") != "header":
+                break
+            request = _request(message.header.request, context, check=True)
+            session = await self._service.check(request)
+            try:
+                await self._judge(session, request, messages, context)
+            finally:
+                session.abandon()
+            return
+        raise RequestError("the first message must be the header", "header", "missing_required_parameter")
+
+    async def _judge(
+        self, session: CheckSession, request: GenerationRequest, messages: AsyncIterator[pb.CheckRequest], context: Any
+    ) -> None:
+        encoder = Encoder(pb.CheckResponse, request)
+        missing = set(range(request.n))
         seen: set[int] = set()
+        told: set[int] = set()  # the choices that have a finish reason
         reader: OpenAIReader | None = None
         async for message in messages:
             kind = _message(message).WhichOneof("message")
-            if session is None:
-                if kind != "header":
-                    raise RequestError("the first message must be the header", "header", "missing_required_parameter")
-                request = _request(message.header.request, context, check=True)
-                encoder = Encoder(pb.CheckResponse, request)
-                session, missing = await self._service.check(request), set(range(request.n))
-                continue
             events: list[StreamEvent] = []
             match kind:
                 case "header":
@@ -181,14 +194,15 @@ class GuardServicer:
             if not events:
                 continue
             seen |= _choices(events)
+            told |= _choices([event for event in events if isinstance(event, FinishReason)])
             out = session.feed(events)
             await _write(context, encoder, out)
             missing -= _choices([event for event in out if isinstance(event, Finished | Failed)])
             if not missing:
                 session.close()
                 return
-        if session is None:
-            raise RequestError("the first message must be the header", "header", "missing_required_parameter")
+        if missing - told:
+            await asyncio.sleep(LEAVING_S)  # ends in a cancellation where the caller did not half-close, but left
         # half-closing is this form's own end mark; an event stream has one of its own
         last: list[StreamEvent] = [Done()]
         if reader is not None:

@@ -49,6 +49,7 @@ class EchoCheck:
         self.fed: list[StreamEvent] = []
         self._reasons: dict[int, str] = {}
         self._ended: set[int] = set()
+        self.left = asyncio.Event()
 
     def feed(self, events: list[StreamEvent]) -> list[GuardEvent]:
         out: list[GuardEvent] = []
@@ -64,6 +65,11 @@ class EchoCheck:
             elif isinstance(event, FinishReason):
                 self._reasons[event.choice] = event.reason
         return out
+
+    def abandon(self) -> None:
+        if not self.fed or not isinstance(self.fed[-1], Closed):
+            self.fed.append(Closed(clean=False))
+        self.left.set()
 
     def close(self) -> list[GuardEvent]:
         self.fed.append(Closed(clean=True))

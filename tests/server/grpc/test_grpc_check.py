@@ -141,6 +141,25 @@ async def test_a_condemned_output_ends_the_check_before_the_caller_does(serve: A
         assert await call.code() is grpc.StatusCode.OK
 
 
+async def test_a_caller_that_leaves_abandons_the_check(serve: Any) -> None:
+    async with serve() as served:
+        call = served.stub.Check()
+        await call.write(HEADER)
+        await call.write(said(text("one")))
+        assert (await asyncio.wait_for(call.read(), 1.0)).delta.content == "one"
+        call.cancel()
+        session = served.service.checks[0]
+        await asyncio.wait_for(session.left.wait(), 2.0)
+        assert session.fed[1:] == [Closed(clean=False)]
+
+
+async def test_a_second_header_abandons_the_check(serve: Any) -> None:
+    async with serve() as served:
+        with pytest.raises(grpc.aio.AioRpcError, match="a second header"):
+            await check(served.stub, [HEADER, said(text("one")), HEADER])
+        assert served.service.checks[0].fed[-1] == Closed(clean=False)
+
+
 async def test_with_two_choices_the_other_goes_on(serve: Any) -> None:
     messages = [header(sampling=pb.Sampling(n=2)), said(text("\a"), text("a", 1)), said(text("b", 1), finish(1))]
     async with serve() as served:
