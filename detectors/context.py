@@ -386,7 +386,8 @@ def _near(unit: str, run: str, policy: Policy) -> tuple[int, str, str]:
         return policy.near_row_copies * period, "near_loop", "rows"
     if distinct < 2 and (period < 7 or unit.count("0") > 1):
         return policy.near_row_copies * period, "near_loop", "short"
-    return max(policy.near_copies * period, 76), "near_loop", ""
+    rich = period >= 60 and distinct >= 7
+    return max((policy.rich_near_copies if rich else policy.near_copies) * period, 76), "near_loop", ""
 
 
 def _counts(run: str, fields: int) -> bool:

@@ -43,6 +43,7 @@ class Policy:
     asked_copies: int = 1_000  # where the caller asked for repetition and gave no number
     # near-loops: only digits and white space differ
     near_copies: int = 10
+    rich_near_copies: int = 6  # the same with seven words or more
     near_output_copies: int = 24  # in a fence, where programs print
     near_row_copies: int = 1_000
     near_number_chars: int = 60_000

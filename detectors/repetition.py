@@ -20,6 +20,7 @@ from detectors.context import judge, judge_near, tokens, turned
 from detectors.finding import Finding
 from detectors.nearloop import STEP as NEAR_STEP
 from detectors.nearloop import Normalised
+from detectors.novelty import Novelty
 from detectors.periods import LONGEST, Run, Seeker, Window, agree, primitive
 from detectors.policy import DEFAULT, Policy
 from detectors.stutter import Stutter
@@ -62,6 +63,7 @@ class Repetition:
         "_near_due",
         "_near_held",
         "_next",
+        "_novelty",
         "_parts",
         "_policy",
         "_row",
@@ -90,6 +92,7 @@ class Repetition:
         self._near = Normalised()
         self._near_due = ""
         self._near_held = False
+        self._novelty = Novelty()
         self._stutter = Stutter()
         self._parts: list[str] = []
         self._next = STEP  # characters in all at which the parts are looked at
@@ -248,6 +251,8 @@ class Repetition:
                 return self._stuttered(hits)
         if self._stutter.hits:
             held = True
+        if window.end >= self._novelty.due and self._novelty.step(window) and not self._asked.asks:
+            return self._circles()
         if held is not self._held:
             if held:
                 self.doubt = max(self.doubt, window.end - 1)
@@ -289,6 +294,13 @@ class Repetition:
         run.kind = judgement.kind
         run.why = judgement.why
         return True
+
+    def _circles(self) -> Sequence[Finding]:
+        end = self._window.end
+        onset = self._novelty.onset
+        message = "the answer goes round in circles: it says the same few phrases again and again"
+        evidence = {"new_phrases": round(self._novelty.share, 2), "unit": self._window.slice(onset, onset + 80)}
+        return (Finding("repetition.circles", "error", message, self._channel, onset, end, 0.9, evidence),)
 
     def _stuttered(self, hits: int) -> Sequence[Finding]:
         end = self._window.end

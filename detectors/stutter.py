@@ -21,8 +21,8 @@ _LETTERS: Final = 6  # different ones; fewer are a rule, a number, a pattern
 
 
 class Stutter:
-    """``step`` says how many more samples were such pairs than were not, 0 when the text is sound; it need not be called
-    before ``due`` characters have come."""
+    """``step`` says how many more samples were such pairs than were not, 0 when the text is sound. It needs not be
+    called before ``due`` characters have come."""
 
     __slots__ = ("due", "hits", "onset")
 
