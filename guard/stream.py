@@ -74,6 +74,7 @@ class StreamGuard:
         self.unsound = False
         self._format_checked = False
         self._matched_stop: str | int | None = None
+        self._fed_at_finish = 0
         self.ended = False
         self.condemned: Condemned | None = None
         self.reason = ""
@@ -182,7 +183,9 @@ class StreamGuard:
     def _protocol(self, event: StreamEvent, out: list[GuardEvent]) -> None:
         match event:
             case FinishReason():
-                self.reason = self.reason or event.reason
+                if not self.reason:
+                    self.reason = event.reason
+                    self._fed_at_finish = self._fed()
                 self._matched_stop = event.matched_stop
                 self._take(self._integrity.finish_reason(event.reason), out)
             case Usage():
@@ -204,12 +207,15 @@ class StreamGuard:
     def _end(self, kind: str, done: bool, message: str, out: list[GuardEvent], status: int | None = None) -> None:
         fault = kind not in ("done", "clean", "cut")
         if not fault:
+            if self.reason and self._fed() > self._fed_at_finish:
+                told = "the answer went on after its finish reason"
+                self._take((Finding("stream.after_finish", "warn", told, channel="stream"),), out)
             for reader in self._text_calls.values():
                 self._read_calls(reader.finish(), out)
             self._repair(out)
             self._finish_channels(self.reason == "length", out)
         calls = self._tools.calls if self._tools else 0
-        chars = sum(channel.fed for channel in self._channels.values())
+        chars = self._fed()
         found = self._integrity.end(
             kind=kind,
             done=done,
@@ -328,6 +334,10 @@ class StreamGuard:
         )
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _fed(self) -> int:
+        """The characters that have come on all channels."""
+        return sum(channel.fed for channel in self._channels.values())
 
     def _open(self, name: str) -> Channel:
         checker = self._plan.new_checker() if name == CONTENT and self._plan.new_checker else None

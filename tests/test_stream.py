@@ -171,6 +171,22 @@ def test_observing_records_and_lets_everything_go_on() -> None:
     assert guard.condemned is None
 
 
+@pytest.mark.parametrize(
+    ("events", "said_so"),
+    [
+        ([text("a"), FinishReason(0, "stop"), text("b"), Done()], True),
+        ([text("a"), FinishReason(0, "stop"), text("b", "reasoning"), text("c"), Done()], True),
+        ([text("a"), FinishReason(0, "stop"), text(""), Usage(1, 1, 2), Done()], False),
+        ([text("a?"), FinishReason(0, "stop"), FinishReason(0, "stop"), Done()], False),
+    ],
+)
+def test_an_answer_that_goes_on_after_its_finish_reason_is_said_to(events: list[StreamEvent], said_so: bool) -> None:
+    guard = StreamGuard(plan(), Delivered())
+    out = guard.feed(events)
+    assert codes(out) == ["stream.after_finish"] * said_so
+    assert guard.condemned is None
+
+
 def test_order_holds_across_channels() -> None:
     guard = StreamGuard(plan(), Delivered())
     out = guard.feed([text("why?", "reasoning"), text("because")])
