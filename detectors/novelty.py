@@ -22,6 +22,8 @@ _SQUEEZED: Final = 4.2  # times smaller by zlib; prose is 1.6 times, a loop of s
 _NEW: Final = 0.22  # of the rows of words; the least seen in clean prose is 0.5
 _WORDS: Final = re.compile(r"[^\W\d_]+")
 _PLAIN: Final = 0.86  # of the characters are letters and blanks
+_CODE: Final = frozenset('{}[]()<>=|\\;$#@_`"/%&+~^*')
+_SYMBOLS: Final = 0.01
 _ENOUGH: Final = 100  # words
 
 
@@ -41,7 +43,10 @@ class Novelty:
         data = text.encode("utf-8", "replace")
         if len(data) < _SQUEEZED * len(zlib.compress(data, 1)):
             return False
-        if sum(char.isalpha() or char.isspace() for char in text) < _PLAIN * len(text):
+        plain = " ".join(text.split())
+        if sum(char.isalpha() or char == " " for char in plain) < _PLAIN * len(plain):
+            return False
+        if sum(char in _CODE for char in plain) > _SYMBOLS * len(plain):
             return False
         words = _WORDS.findall(text.lower())
         if len(words) < _ENOUGH:
