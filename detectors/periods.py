@@ -61,41 +61,40 @@ class Run:
 
 class Seeker:
     """Looks for periods from ``low`` to ``high`` characters by the last ``tail`` characters, every ``every`` characters
-    of text. ``run`` is what it follows; ``broken`` is the run that ended with the last step, if one did."""
+    of text. ``run`` is what it follows; ``broken`` is the last run that ended, until somebody took it away."""
 
-    __slots__ = ("_due", "_every", "_high", "_low", "_tail", "_tries", "broken", "run")
+    __slots__ = ("_every", "_high", "_low", "_tail", "_tries", "broken", "due", "run")
 
     def __init__(self, tail: int, low: int, high: int, every: int, tries: int = 1) -> None:
         self._tail = tail
         self._low = low
         self._high = high
         self._every = every
-        self._due = 0
+        self.due = 0
         self._tries = tries
         self.run: Run | None = None
         self.broken: Run | None = None
 
     def step(self, window: Window, size: int) -> Run | None:
-        """``size`` characters were pushed since the last step."""
-        text = window.text
-        n = len(text)
+        """``size`` characters were pushed since the last step. Needs not be called while there is no run and ``due``
+        characters have not come."""
         run = self.run
-        self._due -= size
         if run is not None:
+            text = window.text
+            n = len(text)
             period = run.period
             if text[n - size :] == text[n - size - period : n - period]:
                 run.end += size
-                if run.bar or self._due > 0:
+                if run.bar or window.end < self.due:
                     return run
             else:
                 run.end += agree(text, n - size, n - size - period, size)
                 self.broken = run
                 self.run = run = None
-        elif self.broken is not None:
-            self.broken = None
-        if self._due > 0 and self.broken is None:
+                self.due = window.end
+        if window.end < self.due:
             return None
-        self._due = self._every
+        self.due = window.end + self._every
         return self._seek(window, run)
 
     def _seek(self, window: Window, run: Run | None) -> Run | None:

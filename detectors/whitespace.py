@@ -88,9 +88,15 @@ class Whitespace:
         if self.condemned or not text:
             return ()
         start = self._seen
-        self._seen = seen = start + len(text)
         size = len(text)
+        self._seen = seen = start + size
         gap = self._gap
+        if size < _LONG and not gap and not text[-1].isspace():
+            # it neither goes on with a gap nor ends in one, and what lies within is short
+            if self._json and _has_mark(text) is not None:
+                self._read(text)
+            self.doubt = seen
+            return ()
         if size < _LONG > gap and not self._held and (gap + size <= self._few or "\n" not in text):
             # too short for any gap in it to matter: only what the text now ends in is worth knowing
             words = text.rstrip()

@@ -20,7 +20,8 @@ from guard.engines.contract import Engine, EngineError, EngineRequest
 from guard.events import CONTENT, Closed
 from guard.plan import plan_for
 from guard.request import GenerationRequest
-from guard.stream import Plan, StreamGuard
+from guard.stream import StreamGuard
+from guard.watch import Plan
 
 
 class RunResult(Struct):
