@@ -6,6 +6,8 @@ It never shrinks, because nothing that left can be taken back.
 
 from __future__ import annotations
 
+import msgspec
+
 from guard.engines.contract import Prefix
 from guard.events import CONTENT, REASONING, Release, ToolRelease
 
@@ -67,6 +69,11 @@ class Delivered:
 
     def total_chars(self) -> int:
         return sum(map(self.length, self._texts)) + sum(len(part) for _, _, parts in self._calls for part in parts)
+
+    def whole(self) -> str:
+        """The content; calls follow it as JSON. What a trace keeps of an answer, and a replay compares."""
+        calls = [{"name": name, "arguments": arguments} for _, name, arguments in self.calls]
+        return self.text(CONTENT) + (msgspec.json.encode(calls).decode() if calls else "")
 
     def prefix(self, prompt_token_ids: tuple[int, ...] | None = None) -> Prefix:
         return Prefix(

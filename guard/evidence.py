@@ -18,7 +18,6 @@ from guard.answer import Answer
 from guard.check import CALLER, Judged
 from guard.config import EngineConfig
 from guard.decision import Action
-from guard.delivered import Delivered
 from guard.engines.dialect_constraints import named
 from guard.events import CONTENT, GuardEvent, Release
 from guard.request import GenerationRequest
@@ -214,8 +213,8 @@ class Evidence:
             record.verdict_tool_choice = _worse(record.verdict_tool_choice, answer.verdicts.tool_choice)
         record.released_chars = sum(answer.delivered.total_chars() for answer in answers)
         if record.retention != "none":
-            texts = [_whole(answer.delivered) for answer in answers]
-            record.output_text = texts[0] if len(texts) == 1 else _json(texts) if texts else ""
+            texts = [answer.delivered.whole() for answer in answers]
+            record.output_text = texts[0] if record.choices == 1 and texts else _json(texts) if texts else ""
         return record
 
 
@@ -244,13 +243,6 @@ def checked(evidence: Evidence, request: GenerationRequest, judged: list[Judged]
 
 
 _CALLERS_OWN = EngineConfig(name=CALLER, url="http://caller")
-
-
-def _whole(delivered: Delivered) -> str:
-    """The delivered content; calls follow it as JSON."""
-    calls = delivered.calls
-    text = delivered.text(CONTENT)
-    return text + _json([{"name": name, "arguments": arguments} for _, name, arguments in calls]) if calls else text
 
 
 def _json(value: Any) -> str:

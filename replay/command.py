@@ -73,7 +73,14 @@ async def _run(config: Config, source: Source, names: list[str], repeats: int) -
     engines = {engine.name: build_engine(engine) for engine in config.engines if engine.name in names}
     constraints = ConstraintCache()
     try:
-        return await run_matrix(source.request, {name: engines[name] for name in names}, constraints, repeats=repeats)
+        return await run_matrix(
+            source.request,
+            {name: engines[name] for name in names},
+            constraints,
+            repeats=repeats,
+            policy=config.policies.get(source.record.policy),
+            tool_formats={engine.name: engine.tool_format for engine in config.engines},
+        )
     finally:
         await asyncio.gather(*(engine.aclose() for engine in engines.values()))
         constraints.close()

@@ -17,7 +17,7 @@ from guard.config import Policy
 from guard.constraint.cache import ConstraintCache
 from guard.delivered import Delivered
 from guard.engines.contract import Engine, EngineError, EngineRequest
-from guard.events import CONTENT, Closed
+from guard.events import Closed
 from guard.plan import plan_for
 from guard.request import GenerationRequest
 from guard.stream import StreamGuard
@@ -46,18 +46,21 @@ async def run_matrix(
     constraints: ConstraintCache,
     *,
     repeats: int,
+    policy: Policy | None = None,
+    tool_formats: Mapping[str, str] | None = None,
     done: Callable[[RunResult], None] = lambda _: None,
 ) -> list[RunResult]:
-    """Results in the order of the engines, then of the repeats. ``done`` hears of each as it ends."""
+    """Results in the order of the engines, then of the repeats. ``policy`` is what the answers are guarded by,
+    ``tool_formats`` the engines' own by name. ``done`` hears of each as it ends."""
     compiled = await constraints.compile(request.constraint) if request.constraint else None
-    policy = Policy(max_attempts=1)
-    plan = plan_for(request, policy, compiled)
+    plan = plan_for(request, policy or Policy(), compiled)
+    formats = tool_formats or {}
     single = msgspec.structs.replace(request, n=1, stream=True)
 
     async def column(name: str) -> list[RunResult]:
         results = []
         for repeat in range(repeats):
-            result = await run_once(single, name, engines[name], plan, repeat)
+            result = await run_once(single, name, engines[name], plan, repeat, formats.get(name) or "auto")
             done(result)
             results.append(result)
         return results
@@ -66,10 +69,12 @@ async def run_matrix(
     return [result for results in columns for result in results]
 
 
-async def run_once(request: GenerationRequest, name: str, engine: Engine, plan: Plan, repeat: int) -> RunResult:
+async def run_once(
+    request: GenerationRequest, name: str, engine: Engine, plan: Plan, repeat: int, tool_format: str = "auto"
+) -> RunResult:
     result = RunResult(engine=name, repeat=repeat)
     delivered = Delivered()
-    guard = StreamGuard(plan, delivered, attempt=repeat + 1, engine=name)
+    guard = StreamGuard(plan, delivered, attempt=repeat + 1, engine=name, tool_format=tool_format)
     started = time.monotonic()
     try:
         stream = await engine.open(EngineRequest(request, max_tokens=request.sampling.max_tokens))
@@ -88,7 +93,8 @@ async def run_once(request: GenerationRequest, name: str, engine: Engine, plan: 
     if not guard.ended:
         guard.feed([Closed(clean=False)])
     result.duration_ms = (time.monotonic() - started) * 1e3
-    result.text = delivered.text(CONTENT)
+    guard.cut()
+    result.text = delivered.whole()
     result.reason = guard.reason
     result.condemned = guard.condemned.cause if guard.condemned else ""
     result.findings = [finding.code for finding in guard.findings]

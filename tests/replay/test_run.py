@@ -11,8 +11,9 @@ from rich.console import Console
 from guard.constraint.cache import ConstraintCache
 from guard.engines.contract import EngineError
 from guard.engines.scripted import Play, ScriptedEngine, answer, telling
+from guard.events import Closed, Done, FinishReason, ToolDelta
 from guard.normalise import to_openai_body
-from guard.request import GenerationRequest
+from guard.request import GenerationRequest, Tool
 from guard.trace.record import RequestRecord
 from replay.report import facts, table
 from replay.run import RunResult, run_matrix
@@ -90,3 +91,19 @@ def test_a_stored_request_that_cannot_be_read_is_said_to_be_so() -> None:
 
 def test_of_several_choices_the_first_is_compared() -> None:
     assert source_of(record(choices=2, output_text='["one", "two"]')).output == "one"
+
+
+async def test_an_answer_that_calls_a_tool_is_compared_with_its_call() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    raw = {"type": "function", "function": {"name": "look", "parameters": schema}}
+    request = GenerationRequest(
+        "r1", "chat", "m", messages=[{"role": "user", "content": "Go on."}], tools=(Tool("look", schema, False, raw),)
+    )
+    call = [ToolDelta(0, 0, "c1", "look", '{"city": "Oslo"}'), FinishReason(0, "tool_calls"), Done(), Closed(True)]
+    body = msgspec.json.encode(to_openai_body(request)).decode()
+    stored = record(request_body=body, output_text='[{"name":"look","arguments":"{\\"city\\": \\"Oslo\\"}"}]')
+    source = source_of(stored)
+    results = await run_matrix(
+        source.request, {"a": ScriptedEngine("a", lambda _: Play([list(call)]))}, ConstraintCache(), repeats=1
+    )
+    assert facts(source, results)["runs"][0]["first_difference"] is None
