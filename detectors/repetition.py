@@ -251,7 +251,8 @@ class Repetition:
                 return self._stuttered(hits)
         if self._stutter.hits:
             held = True
-        if window.end >= self._novelty.due and self._novelty.step(window) and not self._asked.asks:
+        # copies have judges of their own
+        if window.end >= self._novelty.due and self._novelty.step(window) and calm and not self._asked.asks:
             return self._circles()
         if held is not self._held:
             if held:

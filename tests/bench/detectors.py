@@ -11,11 +11,12 @@ import math
 import statistics
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from detectors import Finding, Leak, Panel
+from detectors.tail import Tail
 from tests.bench.baselines import RULES, pieces
 from tests.bench.interval import interval
 from tests.corpus.clean import Document, documents
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def panel(document: Document | Collapse) -> Panel:
     prompt = document.prompt if isinstance(document, Document) else None
     json = document.json if isinstance(document, Collapse) else False
-    return Panel(prompt_text=prompt, json=json, extra=(Leak("content", prompt_text=prompt),))
+    return Panel(prompt_text=prompt, json=json, extra=(Tail(), Leak("content", prompt_text=prompt)))
 
 
 def whole(document: Document) -> list[Finding]:
@@ -82,7 +83,10 @@ def false_alarms(clean: Sequence[Document], made: Sequence[Document], goals: Goa
     for name, group in (("this machine's documents", clean), ("generated, repetitive", made)):
         alarms = [(document, found) for document in group if (found := whole(document))]
         total += len(alarms)
+        families = Counter(found[0].family for _, found in alarms)
         print(f"  {name}: {share(len(alarms), len(group))}")
+        for family, count in families.most_common():
+            print(f"    of them {family}: {share(count, len(group))}")
         for document, found in alarms:
             first = found[0]
             around = document.text[max(0, first.onset - 20) : first.onset + 30]
@@ -203,7 +207,7 @@ def cost(group: Sequence[Document], goals: Goals) -> None:
         for _ in range(3):
             began = time.process_time()
             for chunks in cut:
-                feed = Panel(extra=(Leak(),)).feed
+                feed = Panel(extra=(Tail(), Leak())).feed
                 for chunk in chunks:
                     feed(chunk)
             best = min(best, time.process_time() - began)
