@@ -72,9 +72,7 @@ class Pipeline:
     # --- the request's way -------------------------------------------------------------------------------------------
 
     async def generate(self, request: GenerationRequest, deliver: Deliver | None = None) -> Batches:
-        takes, why_not = self.ready()
-        if not takes:
-            raise RequestError(why_not, "", "engine_unavailable" if self._stopping else "overloaded")
+        self._take()
         self._under_way += 1
         evidence = self._evidence(request)
         outcome: str | None = "cancelled"  # unless something else is known before the caller leaves
@@ -237,6 +235,7 @@ class Pipeline:
     # --- the rest of the service -------------------------------------------------------------------------------------
 
     async def check(self, request: GenerationRequest) -> Check:
+        self._take()
         policy = self._config.policies.get(request.policy or "default")
         if policy is None:
             raise RequestError(f"there is no policy called {request.policy!r}", "outguard.policy")
@@ -259,6 +258,12 @@ class Pipeline:
     async def engines(self) -> list[EngineStatus]:
         healths = await asyncio.gather(*(self._engines[config.name].health() for config in self._config.engines))
         return [status(config, health) for config, health in zip(self._config.engines, healths, strict=True)]
+
+    def _take(self) -> None:
+        """Raises RequestError when nothing more can be taken."""
+        takes, why_not = self.ready()
+        if not takes:
+            raise RequestError(why_not, "", "engine_unavailable" if self._stopping else "overloaded")
 
     def stop(self) -> None:
         """Nothing new is taken from now on; what is under way goes on."""

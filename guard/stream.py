@@ -144,6 +144,8 @@ class StreamGuard:
 
     def _read_calls(self, pieces: Sequence[TextDelta | ToolDelta | Finding | Repair], out: list[GuardEvent]) -> None:
         for piece in pieces:
+            if self.ended:
+                return
             if isinstance(piece, TextDelta):
                 self._text(piece, out)
             elif isinstance(piece, ToolDelta):
@@ -164,6 +166,8 @@ class StreamGuard:
 
     def _take_calls(self, pieces: Sequence[ToolRelease | Finding | Repair], out: list[GuardEvent]) -> None:
         for piece in pieces:
+            if self.ended:
+                return
             if isinstance(piece, ToolRelease):
                 piece.choice = self._choice  # an engine numbers its only choice 0, whichever of the caller's it is
                 name = tool_channel(piece.index)

@@ -506,3 +506,11 @@ async def test_a_condemned_check_says_why_on_record() -> None:
     assert failed.code == "collapsed"
     attempt = run.record.attempts[0]
     assert (attempt.outcome, attempt.error_kind, attempt.onset) == ("condemned", "repetition.single_token", 80)
+
+
+async def test_a_check_is_turned_away_like_any_request() -> None:
+    run = Run()
+    run.pipeline.stop()
+    with pytest.raises(RequestError) as raised:
+        await run.pipeline.check(request())
+    assert raised.value.code == "engine_unavailable"

@@ -292,6 +292,21 @@ def test_an_unknown_tool_condemns_before_its_name_leaves() -> None:
     assert guard.condemned is not None
 
 
+class Twice(Calls):
+    """Of one delta: a piece, a condemnation, and another piece behind it."""
+
+    def feed(self, delta: ToolDelta) -> Sequence[ToolRelease | Finding | Repair]:
+        self.calls = 1
+        broken = Finding("tool.invalid_json", "error", "two documents in one", channel="stream")
+        return [ToolRelease(0, 0, "{}", "c1", "f"), broken, ToolRelease(0, 1, "{}", "c2", "f")]
+
+
+def test_nothing_behind_a_condemnation_leaves_even_in_the_same_delta() -> None:
+    guard = StreamGuard(plan(new_tools=Twice), Delivered())
+    out = guard.feed([ToolDelta(0, 0, "c1", "f", "{}{}"), *END])
+    assert [e.id for e in [*out, *guard.cut()] if isinstance(e, ToolRelease)] == ["c1"]
+
+
 def test_what_was_delivered_before_is_part_of_the_answer() -> None:
     delivered = Delivered()
     delivered.add(Release(0, "content", "[1"))
