@@ -145,7 +145,7 @@ def judge_near(unit: str, before: str, run: str, asked: Asked, policy: Policy) -
         bar, why = policy.near_output_copies * len(unit), "output"
     bar, why = _patient(unit, bar, why, asked, policy)
     period = len(unit)
-    hold = bar - _LATE_HOLD if why else min(bar, max(2 * period - 32, 100))
+    hold = bar - _LATE_HOLD if why else min(bar, max(2 * period - 56, 84))
     return Judgement(bar, hold, kind, why)
 
 

@@ -45,7 +45,7 @@ class Normalised:
     def __init__(self) -> None:
         self.window = Window()
         self.seen = 0
-        self._seeker = Seeker(20, 3, _LONGEST, STEP)
+        self._seeker = Seeker(20, 3, _LONGEST, STEP, least=40)
         # where a step began, in both texts, and whether it changed anything; a row of steps that did not is one
         self._marks: deque[tuple[int, int, bool]] = deque(maxlen=160)
         self._changed = True

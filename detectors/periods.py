@@ -63,15 +63,17 @@ class Seeker:
     """Looks for periods from ``low`` to ``high`` characters by the last ``tail`` characters, every ``every`` characters
     of text. ``run`` is what it follows; ``broken`` is the last run that ended, until somebody took it away."""
 
-    __slots__ = ("_every", "_high", "_low", "_tail", "_tries", "broken", "due", "run")
+    __slots__ = ("_every", "_high", "_least", "_low", "_tail", "_tries", "broken", "due", "run")
 
-    def __init__(self, tail: int, low: int, high: int, every: int, tries: int = 1) -> None:
+    def __init__(self, tail: int, low: int, high: int, every: int, *, tries: int = 1, least: int = 64) -> None:
+        """``tries``: places that are looked at; ``least``: characters that must agree for a longer period."""
         self._tail = tail
         self._low = low
         self._high = high
         self._every = every
         self.due = 0
         self._tries = tries
+        self._least = least
         self.run: Run | None = None
         self.broken: Run | None = None
 
@@ -116,7 +118,7 @@ class Seeker:
             high = at + size - 1
             period = n - size - at
             # two copies at least, or for long periods as much as makes it worth following
-            need = period if period < 64 else 64
+            need = period if period < self._least else self._least
             if n < period + need or text[n - need :] != text[n - need - period : n - period]:
                 continue
             matched = reach(text, n, period)

@@ -34,6 +34,7 @@ _WHOLE: Final = {
     "number": 129,
 }  # an answer of nothing else; a hash is shorter
 _PATIENT: Final = frozenset(" \t-=*#_~.+")  # rows of these are common and may be long: the seeker is early enough
+_NEAR_SLACK: Final = 16  # characters by which a run and the same run normalised may begin apart
 _NEAR_LEAST: Final = 48  # normalised characters; before that numbers do not show whether they count or are data
 _MESSAGES: Final = {
     "single_token_from_start": "the answer is one token again and again from its first token on",
@@ -252,8 +253,10 @@ class Repetition:
         if self._stutter.hits:
             held = True
         # copies have judges of their own
-        if window.end >= self._novelty.due and self._novelty.step(window) and calm and not self._asked.asks:
-            return self._circles()
+        if window.end >= self._novelty.due and self._novelty.step(window) and not self._asked.asks:
+            runs = (short.run, long.run, near.run)
+            if not any(run is not None and run.copies >= 2 for run in runs):
+                return self._circles()
         if held is not self._held:
             if held:
                 self.doubt = max(self.doubt, window.end - 1)
@@ -272,7 +275,7 @@ class Repetition:
             return ()
         onset = near.raw(run.start, self._window)
         for exact in (self._short.run, self._long.run):
-            if exact is not None and exact.bar and exact.start <= onset + exact.period:
+            if exact is not None and exact.bar and exact.start <= onset + _NEAR_SLACK:
                 return ()  # copies that do not differ at all have been judged already
         if run.end >= run.bar:
             run.bar = run.end

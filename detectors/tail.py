@@ -9,7 +9,8 @@ The rules:
   numeric fault says for ever. It is rare enough elsewhere for that to delay almost nothing.
 - An answer that begins with what no answer begins with (``/``, ``%``) is held from its first character, so that a
   replica that says nothing else has delivered nothing, and the answer can start afresh elsewhere.
-- Spaces and tabs are indentation and are left alone.
+- Spaces and tabs are indentation, and dashes, equal signs and their like are rules: they are left
+  alone, but for an answer that begins with one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ LEAVE: Final = 2
 MOST: Final = 32
 """Longer runs have been looked at by the repetition detector, whose word counts from there on."""
 
+_LEFT_ALONE: Final = frozenset(" \t-=_*~")
 _TOKEN_0: Final = "!"
 _OPENINGS: Final = frozenset("{[(<\"'`#*->|¿¡“‘«—…$@:")
 
@@ -54,7 +56,8 @@ class Tail:
         self._seen = seen = self._seen + size
         run = self._run
         leave = 0 if last == _TOKEN_0 or (run == seen and self._odd(last)) else LEAVE
-        held = leave < run <= MOST and last not in " \t"
+        alone = last in _LEFT_ALONE and (run < seen or last in " \t")
+        held = leave < run <= MOST and not alone
         self.doubt = seen - run + leave if held else seen
         return ()
 
