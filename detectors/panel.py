@@ -18,6 +18,23 @@ from detectors.repetition import Repetition
 from detectors.whitespace import Whitespace
 
 
+class Absent:
+    """Stands where a detector was that failed: it finds nothing and doubts nothing."""
+
+    __slots__ = ("doubt",)
+
+    def __init__(self) -> None:
+        self.doubt = 1 << 62
+
+    def feed(
+        self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
+    ) -> Sequence[Finding]:
+        return ()
+
+    def finish(self) -> Sequence[Finding]:
+        return ()
+
+
 class Panel:
     """One channel: ``content``, ``reasoning``, ``refusal`` or ``tool:N``.
 
@@ -25,7 +42,19 @@ class Panel:
     Findings come in the order in which they became certain.
     """
 
-    __slots__ = ("_channel", "_chars", "_detectors", "_edge", "_looking", "_numeric", "_visible", "doubt")
+    __slots__ = (
+        "_channel",
+        "_chars",
+        "_edge",
+        "_encoding",
+        "_extra",
+        "_looking",
+        "_numeric",
+        "_repetition",
+        "_visible",
+        "_whitespace",
+        "doubt",
+    )
 
     def __init__(
         self,
@@ -41,50 +70,64 @@ class Panel:
         self._visible = False
         self._looking = True
         self._edge = ("", "")  # first and last visible character, for the reasoning channel
-        self._numeric: Numeric | None = Numeric(channel=channel)
-        self._detectors: list[Detector] = [
-            Repetition(channel=channel, prompt_text=prompt_text, json=json, policy=policy),
-            Whitespace(channel=channel, json=json, policy=policy),
-            Encoding(channel=channel, prompt_text=prompt_text, policy=policy),
-            *extra,
-        ]
+        self._repetition: Detector = Repetition(channel=channel, prompt_text=prompt_text, json=json, policy=policy)
+        self._whitespace: Detector = Whitespace(channel=channel, json=json, policy=policy)
+        self._encoding: Detector = Encoding(channel=channel, prompt_text=prompt_text, policy=policy)
+        self._numeric: Detector = Numeric(channel=channel)
+        self._extra: list[Detector] = list(extra)
 
     def feed(
         self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
     ) -> Sequence[Finding]:
+        # written out, because a loop over detectors of different types costs twice as much
         self._chars = doubt = self._chars + len(text)
         if self._looking:
             self._look(text)
-        found: list[Finding] | None = None
-        broken: list[Detector] | None = None
-        for detector in self._detectors:
-            try:
+        first: Sequence[Finding] = ()
+        second: Sequence[Finding] = ()
+        third: Sequence[Finding] = ()
+        more: list[Finding] | None = None
+        fed = 0
+        try:
+            repetition = self._repetition
+            first = repetition.feed(text, token_ids)
+            if repetition.doubt < doubt:
+                doubt = repetition.doubt
+            fed = 1
+            whitespace = self._whitespace
+            second = whitespace.feed(text)
+            if whitespace.doubt < doubt:
+                doubt = whitespace.doubt
+            fed = 2
+            encoding = self._encoding
+            third = encoding.feed(text)
+            if encoding.doubt < doubt:
+                doubt = encoding.doubt
+            fed = 3
+            for detector in self._extra:
                 news = detector.feed(text, token_ids, logprobs)
-            except Exception as error:  # whatever it is, it is the detector's fault and not the answer's
-                news = (self._gone(detector, error),)
-                broken = [*(broken or ()), detector]
-            else:
+                fed += 1
                 if detector.doubt < doubt:
                     doubt = detector.doubt
-            if news:
-                found = [*(found or ()), *news]
-        if logprobs and self._numeric is not None:
-            news = self._look_at_numbers(text, token_ids, logprobs)
-            if news:
-                found = [*(found or ()), *news]
-        if broken:
-            self._detectors = [detector for detector in self._detectors if detector not in broken]
-        if found is None:
+                if news:
+                    more = [*(more or ()), *news]
+            if logprobs:
+                news = self._numeric.feed(text, token_ids, logprobs)
+                if news:
+                    more = [*(more or ()), *news]
+        except Exception as error:  # whatever it is, it is the detector's fault and not the answer's
+            more, doubt = self._without(fed, error, more or [], text, token_ids, logprobs)
+        if not (first or second or third or more):
             self.doubt = doubt
             return ()
-        found.sort(key=_when)
+        found = sorted((*first, *second, *third, *(more or ())), key=_when)
         self.doubt = self._then(found, doubt)
         return found
 
     def finish(self) -> Sequence[Finding]:
         found: list[Finding] = []
         doubt = self._chars
-        for detector in self._detectors:
+        for detector in self._all()[:-1]:
             try:
                 found += detector.finish()
             except Exception as error:
@@ -93,6 +136,33 @@ class Panel:
                 doubt = min(doubt, detector.doubt)
         self.doubt = doubt
         return sorted(found, key=_when)
+
+    def _all(self) -> list[Detector]:
+        """In the order in which they are fed; the one that looks at numbers comes last and holds nothing back."""
+        return [self._repetition, self._whitespace, self._encoding, *self._extra, self._numeric]
+
+    def _without(
+        self,
+        fed: int,
+        error: Exception,
+        found: list[Finding],
+        text: str,
+        token_ids: Sequence[int] | None,
+        logprobs: Sequence[float] | None,
+    ) -> tuple[list[Finding], int]:
+        """The detector after the first ``fed`` has raised: take it out and feed those behind it."""
+        detectors = self._all()
+        for i in range(fed, len(detectors)):
+            detector = detectors[i]
+            try:
+                if i == fed:
+                    raise error
+                found += detector.feed(text, token_ids, logprobs)
+            except Exception as reason:
+                found.append(self._gone(detector, reason))
+                detectors[i] = Absent()
+        self._repetition, self._whitespace, self._encoding, *self._extra, self._numeric = detectors
+        return found, min(self._chars, *(detector.doubt for detector in detectors[:-1]))
 
     def facts(self) -> Facts:
         """What the channel held so far; ``visible`` is not counted, only told from zero."""
@@ -104,7 +174,7 @@ class Panel:
         that held back something at that point may have let it go since."""
         at = next((finding.detected_at for finding in found if finding.severity == "error"), None)
         if at is not None:
-            for detector in self._detectors:
+            for detector in self._all():
                 for held, until in getattr(detector, "releases", ()):
                     if held < at < until:
                         doubt = min(doubt, held)
@@ -116,18 +186,6 @@ class Panel:
             self._edge = (self._edge[0] if self._visible else seen[0], seen[-1])
             self._visible = True
             self._looking = self._channel == "reasoning"
-
-    def _look_at_numbers(
-        self, text: str, token_ids: Sequence[int] | None, logprobs: Sequence[float]
-    ) -> Sequence[Finding]:
-        numeric = self._numeric
-        if numeric is None:
-            return ()
-        try:
-            return numeric.feed(text, token_ids, logprobs)
-        except Exception as error:
-            self._numeric = None
-            return (self._gone(numeric, error),)
 
     def _gone(self, detector: Detector, error: Exception) -> Finding:
         name = type(detector).__name__
