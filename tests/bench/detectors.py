@@ -208,7 +208,8 @@ def cost(group: Sequence[Document], goals: Goals) -> None:
         bare = sum(fastest(Absent, chunks) for chunks in cut)
         worst = max(worst, (best - bare) / count * 1e6)
         print(
-            f"  {name}: {(best - bare) / count * 1e6:.2f} us, and {bare / count * 1e6:.2f} us for a call that does nothing"
+            f"  {name}: {(best - bare) / count * 1e6:.2f} us, "
+            f"and {bare / count * 1e6:.2f} us for a call that does nothing"
         )
     print(f"  goal: at most 4 us: {goals.check('cost', worst <= 4.0)}\n")
 
