@@ -185,10 +185,6 @@ class Exchange:
         self._stop_timer()
         self.wake()
 
-    @property
-    def head_seen(self) -> bool:
-        return self._head_seen
-
     # --- waiting and time ----------------------------------------------------------------------------------------
 
     def wake(self) -> None:

@@ -5,6 +5,7 @@ Whatever runs SQL (a server's client, the link to a writer) becomes a reader by 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 
@@ -44,14 +45,14 @@ def like(pattern: str) -> str:
     return pattern.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_").replace("*", "%")
 
 
-class SqlReader:
+class SqlReader(ABC):
     """Gives everything but ``query``, ``flush`` and ``close``."""
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
-    def flush(self, timeout: float = 5.0) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def flush(self, timeout: float = 5.0) -> bool: ...
 
     def __enter__(self) -> Self:
         return self
@@ -59,10 +60,10 @@ class SqlReader:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    @abstractmethod
     def query(
         self, sql: str, params: Mapping[str, Any] | None = None, *, limit: int = QUERY_ROWS
-    ) -> list[dict[str, Any]]:
-        raise NotImplementedError
+    ) -> list[dict[str, Any]]: ...
 
     def list_requests(
         self, limit: int = 50, filters: RequestFilter | Mapping[str, Any] | None = None

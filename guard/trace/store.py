@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -212,14 +212,6 @@ def default_spool(dsn: str) -> Path:
         return base / "spool-none"
     target = parse_dsn(dsn)
     return base / f"spool-{target.host}-{target.port}-{target.database}"
-
-
-def redact(dsn: str) -> str:
-    parts = urlsplit(dsn)
-    if parts.password is None:
-        return dsn
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
 
 
 def open_store(dsn: str, spool: str | Path = "") -> TraceReader:

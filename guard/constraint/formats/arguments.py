@@ -12,7 +12,7 @@ from typing import Any
 
 from guard.constraint.formats.cursor import Cursor
 from guard.constraint.formats.jsoncalls import Broken
-from guard.constraint.formats.values import STRING_ONLY, encode, quoted, subschema, types_at
+from guard.constraint.formats.values import STRING_ONLY, encode, quoted, types_at
 
 
 class Offer:
@@ -33,9 +33,6 @@ class Building:
         self._c = c
         self._schema = schema
         self._keys: set[str] = set()
-
-    def schema_of(self, key: str) -> Any:
-        return subschema(self._schema, key)
 
     def streams(self, key: str) -> bool:
         return types_at(self._schema, key) == STRING_ONLY
