@@ -8,6 +8,7 @@ The socket belongs to its user alone (mode 0600) and reads only.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
 import subprocess
@@ -84,6 +85,21 @@ def address(directory: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{fd}/{SOCKET}"
     finally:
         os.close(fd)
+
+
+def held(directory: Path) -> bool:
+    """Whether a process has the directory of a store or a spool."""
+    try:
+        fd = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def connect(directory: Path, timeout: float = 5.0) -> socket.socket | None:

@@ -4,8 +4,11 @@ Each worker appends to segment files in a directory of its own, ``ROOT/WORKER/SE
 (guard/trace/drain.py), stores them and deletes them. The rules:
 
 - A record is one ``write`` call, so a worker that is killed leaves whole records and at most one torn tail.
-- A worker never appends to a segment that it found: it starts a new one. While it writes one it holds its lock
-  (``flock``), which ends with the process; who gets the lock knows that the segment is complete.
+- A worker's directory is its own while it lives: it holds the directory's lock (``flock``), which ends with the
+  process. Who finds a name taken, by another worker or another sidecar on the same spool, takes the next; the
+  directory of a dead one is taken over, and what it left there is stored before what comes after it.
+- A worker never appends to a segment that it found: it starts a new one. While it writes one it holds its lock as well;
+  who gets that lock knows that the segment is complete.
 - A segment's name is unique for all time: batches are named after it, and a name used twice would be taken for a
   repetition of a batch that is already stored.
 - Nothing here raises once the spool is open. A record that cannot be kept is counted by its reason, and the count is
@@ -17,6 +20,7 @@ Survives kill -9 of everything. It is not synced to the disk, so a power cut may
 from __future__ import annotations
 
 import copy
+import errno
 import fcntl
 import logging
 import os
@@ -33,6 +37,8 @@ from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord
 log: Final = logging.getLogger(__name__)
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
+MAX_WORKERS: Final = 1_000
+
 RESCAN_SECONDS: Final = 0.2
 """How often a full spool looks whether the writer has made room."""
 
@@ -42,7 +48,8 @@ class Spool:
 
     ``max_bytes`` bounds all segments below ``root`` together. What other workers have appended to their current
     segments since this one last looked is not seen, so the bound may be passed by one segment for each of them.
-    Raises OSError when the directory cannot be made or written: at start that is a mistake in the configuration.
+    ``worker`` is the name that is wanted; the one that was free is in the attribute of that name. Raises OSError when
+    the directory cannot be made or written: at start that is a mistake in the configuration.
     """
 
     def __init__(
@@ -54,8 +61,8 @@ class Spool:
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         self.root = Path(root)
-        self.worker = worker
-        self.directory = self.root / worker
+        self.worker, self._lock = claim(self.root, worker)
+        self.directory = self.root / self.worker
         self.max_bytes = max_bytes
         self.segment_bytes = min(segment_bytes, max(max_bytes // 4, 64 * 1024))
         self.written = 0
@@ -70,11 +77,16 @@ class Spool:
         self._scanned_at = 0.0
         self._last_name = 0
         self._closed = False
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for found in self.directory.glob("*.seg"):  # order must hold even when the clock was set back meanwhile
             number = found.name.partition("-")[0]
             self._last_name = max(self._last_name, int(number) if number.isdecimal() else 0)
-        self._rotate()
+        for unborn in self.directory.glob("*.new"):  # its worker was killed before anything was in it
+            unborn.unlink()
+        try:
+            self._rotate()
+        except OSError:
+            os.close(self._lock)
+            raise
 
     @property
     def bytes(self) -> int:
@@ -103,6 +115,8 @@ class Spool:
             self._report_losses()
             os.close(self._fd)
             self._fd = -1
+        if not self._closed:
+            os.close(self._lock)
         self._closed = True
 
     def _append(self, kind: int, record: Any) -> None:
@@ -213,6 +227,28 @@ class Spool:
         except OSError:
             return  # the writer deletes segments meanwhile; the next look will see
         self._others = max(0, total - self._size)
+
+
+def claim(root: Path, wanted: str) -> tuple[str, int]:
+    """A directory below ``root`` that no living worker has, and the descriptor that holds its lock: ``wanted``, else
+    ``wanted-2`` and so on."""
+    for number in range(1, MAX_WORKERS + 1):
+        name = wanted if number == 1 else f"{wanted}-{number}"
+        directory = root / name
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if isinstance(error, BlockingIOError):
+                continue
+            error.filename = str(directory)  # a file system without locks: nothing would be safe there
+            raise
+        if number > 1:
+            log.info("another worker spools as %s in %s, so this one does as %s", wanted, root, name)
+        return name, fd
+    raise OSError(errno.EAGAIN, f"{MAX_WORKERS} workers write there already", str(root))
 
 
 _REASONS: Final = {

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from guard.request import Retention
+from guard.trace.link import EXIT_LOCKED, held
 from guard.trace.metrics import Metrics
 from guard.trace.record import OutcomeRecord, RequestRecord
 from guard.trace.retention import RetentionRules, reduce, reduce_outcome, strictest
@@ -36,6 +37,9 @@ RESTART_SECONDS: Final = (0.2, 10.0)
 STEADY_SECONDS: Final = 30.0
 """A writer that lived so long died of something else than the one before it."""
 
+STANDBY_SECONDS: Final = 2.0
+"""How often a sidecar whose spool another one's writer drains looks whether that one is still there."""
+
 STOP_SECONDS: Final = 12.0
 
 
@@ -44,9 +48,10 @@ class Tracing:
     store nor an OTLP endpoint nothing is spooled, and only the metrics page is fed.
 
     ``hash_key`` keys the fingerprints; without one a key is made and kept in the spool's directory, so that
-    fingerprints compare within this machine only. Several workers share a spool: each has a ``worker`` name of its own
-    and one of them runs the ``writer``. Raises ValueError on a DSN that is none, OSError when the spool's directory
-    cannot be written.
+    fingerprints compare within this machine only. Several workers, and several sidecars, may share a spool: each takes
+    a name that is free, beginning with ``worker``, and the writer of one of them drains it for all; the others stand by
+    and take over when that one goes. Raises ValueError on a DSN that is none, OSError when the spool's directory cannot
+    be written.
     """
 
     def __init__(
@@ -110,7 +115,8 @@ class Tracing:
         if self._spool is not None:
             self._spool.refresh()
             self.metrics.spool(self._spool.bytes, self._spool.written, self._spool.lost)
-        self.metrics.writer_alive(self._process is not None and self._process.returncode is None)
+        alive = self._process is not None and self._process.returncode is None
+        self.metrics.writer_alive(alive or self._elsewhere() is not None)
         return self.metrics.page()
 
     def _remember(self, trace_id: str, kept: Retention) -> None:
@@ -157,13 +163,41 @@ class Tracing:
                 code = await self._process.wait()
                 if self._supervisor is None:  # ended by aclose
                     return
-                log.warning("the trace writer ended (exit code %d) and is started again; records are spooled", code)
-                self.metrics.writer_restarted()
+                if code == EXIT_LOCKED:
+                    await self._stand_by()
+                    pause = RESTART_SECONDS[0]
+                else:
+                    log.warning("the trace writer ended (exit code %d) and is started again; records are spooled", code)
+                    self.metrics.writer_restarted()
             if time.monotonic() - began > STEADY_SECONDS:
                 pause = RESTART_SECONDS[0]
             await asyncio.sleep(pause)
             pause = min(pause * 2, longest)
             await self._spawn()
+
+    async def _stand_by(self) -> None:
+        """Until nobody has what this one's writer needs. One that has only the store drains another spool: then what
+        is spooled here waits, which somebody should know."""
+        place = self._elsewhere()
+        if place == self._directory:
+            log.info("another process drains %s; this one's writer stands by", place)
+        elif place is not None:
+            log.error(
+                "another process has the store in %s and does not drain %s: records wait there. Sidecars that share an "
+                "embedded store must share its spool",
+                place,
+                self._directory,
+            )
+        while self._elsewhere() is not None:  # noqa: ASYNC110  a file's lock has no event
+            await asyncio.sleep(STANDBY_SECONDS)
+
+    def _elsewhere(self) -> Path | None:
+        """Of the directories that a writer needs, one that another process has; the spool's before the store's."""
+        if self._spool is None:
+            return None
+        target = parse_dsn(self._store) if self._store != "none" else None
+        places = [self._directory, *([Path(target.path)] if target is not None and target.embedded else [])]
+        return next((place for place in places if held(place)), None)
 
     async def _spawn(self) -> None:
         """A pipe is its standard input: it ends when this process does, however that ends. The DSN goes through the

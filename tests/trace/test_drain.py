@@ -154,13 +154,28 @@ def test_a_torn_tail_waits_while_the_worker_lives_and_is_named_when_it_has_gone(
     drain.commit(batch)
     assert list(drain.batches()) == []
     os.close(spool._fd)  # the worker dies
-    spool._fd = -1
     batch = next(drain.batches())
     assert [(item.start, item.end) for item in batch.damage] == [(batch.start, path.stat().st_size)]
     assert batch.last
     drain.begin(batch)
     drain.commit(batch)
     assert not path.exists()
+
+
+def test_two_sidecars_on_one_spool_wait_for_nothing_of_each_other(tmp_path: Path) -> None:
+    first, second = Spool(tmp_path), Spool(tmp_path)
+    drain = Drain(tmp_path)
+    fill(first, 1)
+    fill(second, 2)
+    assert take(drain) == ["r1", "r2"]
+    fill(second, 3)
+    os.close(second._fd)  # one dies, and who comes after it goes on under its name
+    os.close(second._lock)
+    third = Spool(tmp_path)
+    assert third.worker == second.worker
+    fill(third, 4)
+    fill(first, 5)
+    assert take(drain) == ["r5", "r3", "r4"]
 
 
 def test_damage_in_the_middle_costs_its_record_only(tmp_path: Path) -> None:

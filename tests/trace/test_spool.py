@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -66,11 +68,49 @@ def test_segments_are_bounded_and_their_names_ascend(tmp_path: Path) -> None:
 def test_a_second_start_appends_to_nothing_it_found(tmp_path: Path) -> None:
     first = Spool(tmp_path)
     first.write(record(1))
+    (tmp_path / "0" / "7-killed.new").touch()
     before = {path: path.read_bytes() for path in tmp_path.glob("*/*.seg")}
+    _die(first)
     second = Spool(tmp_path)
     second.write(record(2))
+    assert second.directory == first.directory
+    assert not list(tmp_path.glob("*/*.new"))
     assert all(path.read_bytes() == data for path, data in before.items())
     assert [r.request_id for r in requests(tmp_path)] == ["r1", "r2"]
+
+
+def _die(spool: Spool) -> None:
+    """As kill -9 ends a worker: its locks go with its descriptors."""
+    os.close(spool._fd)
+    os.close(spool._lock)
+
+
+def test_living_workers_never_share_a_directory(tmp_path: Path) -> None:
+    one, two = Spool(tmp_path), Spool(tmp_path)
+    other = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from guard.trace.spool import Spool; print(Spool(sys.argv[1]).worker)",
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [one.worker, two.worker, other.stdout.strip()] == ["0", "0-2", "0-3"]
+    assert Spool(tmp_path, "a").worker == "a"
+    one.close()
+    one.close()
+    assert [Spool(tmp_path).worker for _ in range(2)] == ["0", "0-3"]
+
+
+def test_more_workers_than_a_spool_has_names_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_module, "MAX_WORKERS", 2)
+    held = [Spool(tmp_path), Spool(tmp_path)]
+    with pytest.raises(OSError, match="2 workers write there"):
+        Spool(tmp_path)
+    assert len(held) == 2
 
 
 def test_the_bound_loses_the_newest_counts_it_and_says_so_afterwards(tmp_path: Path) -> None:
@@ -152,8 +192,10 @@ def test_names_are_never_reused_even_when_the_clock_goes_back(tmp_path: Path, mo
     spool = Spool(tmp_path, segment_bytes=500)
     for n in range(6):
         spool.write(record(n))
+    _die(spool)
     again = Spool(tmp_path, segment_bytes=500)
     again.write(record(9))
+    assert again.directory == spool.directory
     names = [path.name for path in tmp_path.glob("*/*.seg")]
     assert len(names) == len(set(names)) >= 7
 

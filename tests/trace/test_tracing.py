@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from guard.trace import tracing as tracing_module
+from guard.trace.link import EXIT_LOCKED, held
 from guard.trace.record import OutcomeRecord, RequestRecord
 from guard.trace.retention import RetentionRules
 from guard.trace.store import open_store
@@ -23,6 +24,12 @@ from guard.trace.tracing import Tracing
 
 Make = Callable[..., RequestRecord]
 FULL = RetentionRules(default="full")
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110  what another process does has no event
+            await asyncio.sleep(0.01)
 
 
 async def test_without_a_store_only_the_page_is_fed(
@@ -98,6 +105,52 @@ async def test_a_writer_that_dies_is_started_again(tmp_path: Path, make: Make, m
     assert await asyncio.to_thread(read) == 2
 
 
+async def test_two_sidecars_on_one_spool(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer of one drains both; when that sidecar goes, the other's takes over."""
+    monkeypatch.setattr(tracing_module, "STANDBY_SECONDS", 0.05)
+    dsn = f"chdb://{tmp_path / 'store'}"
+    first, second = Tracing(dsn, retention=FULL), Tracing(dsn, retention=FULL)
+    await first.start()
+    await until(lambda: held(first._directory))
+    await second.start()
+    assert second._process is not None
+    assert await asyncio.wait_for(second._process.wait(), 20) == EXIT_LOCKED
+    await asyncio.sleep(0)
+    assert b"outguard_trace_writer_up 1.0" in second.metrics_page()[1]
+    first.write(make(1))
+    second.write(make(2))
+
+    def read() -> set[str]:
+        with open_store(dsn) as reader:
+            assert reader.flush(30)
+            return {request.request_id for request in reader.list_requests()}
+
+    assert await asyncio.to_thread(read) == {"req-1", "req-2"}
+    await first.aclose()
+    second.write(make(3))
+    await until(lambda: second._process is not None and second._process.returncode is None)
+    assert await asyncio.to_thread(read) == {"req-1", "req-2", "req-3"}
+    assert b"outguard_trace_writer_restarts_total 0.0" in second.metrics_page()[1]
+    await second.aclose()
+
+
+async def test_a_store_that_another_spool_feeds_is_said_aloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tracing_module, "STANDBY_SECONDS", 0.05)
+    dsn = f"chdb://{tmp_path / 'store'}"
+    first, second = Tracing(dsn, tmp_path / "one"), Tracing(dsn, tmp_path / "two")
+    await first.start()
+    await until(lambda: held(tmp_path / "store"))
+    await second.start()
+    assert second._process is not None
+    assert await asyncio.wait_for(second._process.wait(), 20) == EXIT_LOCKED
+    await asyncio.sleep(0.1)
+    assert "records wait there" in caplog.text
+    await second.aclose()
+    await first.aclose()
+
+
 async def test_the_password_is_on_no_command_line(tmp_path: Path) -> None:
     tracing = Tracing("http://guard:s3cret@127.0.0.1:1/x", tmp_path)
     await tracing.start()
@@ -119,7 +172,7 @@ def test_the_key_is_kept_and_private(tmp_path: Path, make: Make) -> None:
     assert len(first._key) == 32
     assert stat.S_IMODE((tmp_path / "hash.key").stat().st_mode) == 0o600
     assert Tracing("http://h/x", tmp_path, hash_key=b"given")._key == b"given"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "hash.key"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "0-2", "1", "hash.key"]
 
 
 def test_a_record_that_asks_for_more_than_it_may_is_cut_down(tmp_path: Path, make: Make) -> None:
