@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
 import yaml
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from guard.constraint.formats.families import FORMATS
 from guard.trace.store import parse_dsn
 
+Section = TypeVar("Section", bound=BaseModel)
 Dialect = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "plain", "torch"]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:-]*$")]
@@ -261,14 +262,17 @@ class _Problems(ValueError):
 
 def load_config(path: str | Path) -> Config:
     """Read and check a file. Raises ConfigError with every problem found."""
-    name = str(path)
+    return parse_config(read_text(path), str(path))
+
+
+def read_text(path: str | Path) -> str:
+    """Raises ConfigError."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError([f"{name}: cannot be read: {error.strerror}"]) from error
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
-        raise ConfigError([f"{name}: is not UTF-8 text (byte {error.start})"]) from error
-    return parse_config(text, name)
+        raise ConfigError([f"{path}: is not UTF-8 text (byte {error.start})"]) from error
 
 
 def place_of(path: str | Path, key: str) -> str:
@@ -281,6 +285,11 @@ def place_of(path: str | Path, key: str) -> str:
 
 
 def parse_config(text: str, name: str = "config") -> Config:
+    return parse_yaml(text, name, Config, "sections (engines, routes, ...)")
+
+
+def parse_yaml(text: str, name: str, kind: type[Section], keys: str) -> Section:
+    """A file of this project's own kind, checked whole. ``keys`` says what it must hold. Raises ConfigError."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         data = yaml.safe_load(text)
@@ -290,12 +299,12 @@ def parse_config(text: str, name: str = "config") -> Config:
     except yaml.YAMLError as error:
         raise ConfigError([f"{name}: is not YAML: {error}"]) from error
     if not isinstance(data, dict):
-        raise ConfigError([f"{name}:1: must be a mapping of sections (engines, routes, ...), and is {_kind(data)}"])
+        raise ConfigError([f"{name}:1: must be a mapping of {keys}, and is {_kind(data)}"])
     problems = [f"{name}:{line}: {key}: is given twice" for line, key in _repeated_keys(root)]
     if problems:
         raise ConfigError(problems)
     try:
-        return Config.model_validate(data)
+        return kind.model_validate(data)
     except ValidationError as error:
         raise ConfigError(list(_explain(error, root, name))) from error
 
