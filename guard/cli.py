@@ -18,6 +18,7 @@ import click
 import msgspec
 
 from guard.options import as_json, config_option, read_config, reading
+from guard.store_command import store
 
 
 class Commands(click.Group):
@@ -235,6 +236,9 @@ def show_trace(trace_id: str, config_path: Path, json_: bool) -> None:
         click.echo(as_json({**msgspec.to_builtins(record), "outcomes": msgspec.to_builtins(outcomes)}))
     else:
         show(trace_page(record, outcomes))
+
+
+main.add_command(store)
 
 
 @main.command(

@@ -12,8 +12,8 @@ from typing import Any
 import click
 import msgspec
 
-from guard.config import Config, ConfigError, load_config
-from guard.trace.store import AmbiguousTrace, StoreError, TraceReader, open_store
+from guard.config import Config, ConfigError, TraceConfig, load_config
+from guard.trace.store import AmbiguousTrace, StoreError, Target, TraceReader, open_store, parse_dsn
 
 config_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--config",
@@ -37,15 +37,25 @@ def read_config(path: Path) -> Config:
         sys.exit(2)
 
 
+def store_of(config_path: Path) -> Target:
+    """The trace store of a configuration. Where there is none, the process ends with 2."""
+    return parse_dsn(_traced(config_path).dsn())
+
+
+def _traced(config_path: Path) -> TraceConfig:
+    trace = read_config(config_path).trace
+    if trace.store == "none":
+        click.echo(f"{config_path}: trace.store: is none, so there is no trace store", err=True)
+        sys.exit(2)
+    return trace
+
+
 @contextmanager
 def reading(config_path: Path) -> Iterator[TraceReader]:
     """The trace store of a configuration, with what was just spooled in it. What goes wrong ends the process with 2."""
-    config = read_config(config_path)
-    if config.trace.store == "none":
-        click.echo(f"{config_path}: trace.store: is none, so there are no traces to read", err=True)
-        sys.exit(2)
+    trace = _traced(config_path)
     try:
-        reader = open_store(config.trace.dsn(), config.trace.spool)
+        reader = open_store(trace.dsn(), trace.spool)
         try:
             reader.flush()
             yield reader

@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import hashlib
 import logging
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 import clickhouse_connect
 from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError, ProgrammingError
 
+from guard.trace import schema
 from guard.trace.link import ask_flush
 from guard.trace.reader import SqlReader
 from guard.trace.rows import COLUMNS, TABLES, Row
-from guard.trace.store import QUERY_ROWS, QueryError, Refused, StoreError, Target, Unavailable
+from guard.trace.store import QUERY_ROWS, QueryError, Refused, StoreError, Target, Unavailable, WrongSchema
 
 log: Final = logging.getLogger(__name__)
 
@@ -56,21 +55,6 @@ _TRAILING: Final = re.compile(r"[\s;]+$")
 _QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.|'')*'|`[^`]*`|\"(?:[^\"\\]|\\.)*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
-def migrations() -> list[tuple[int, str, str]]:
-    """(version, name, text) of each, in order. They ship inside the package."""
-    found = []
-    for item in resources.files("guard.trace").joinpath("ddl").iterdir():
-        match = re.fullmatch(r"(\d{4})_\w+\.sql", item.name)
-        if match:
-            found.append((int(match[1]), item.name, item.read_text(encoding="utf-8")))
-    return sorted(found)
-
-
-def statements(text: str) -> list[str]:
-    bare = re.sub(r"(?m)^\s*--.*$", "", text)
-    return [part.strip() for part in re.split(r";\s*(?:\n|$)", bare) if part.strip()]
-
-
 class ClickHouseStore:
     """``read_only`` gives a handle that can only ask, within limits. Raises Unavailable when nothing answers."""
 
@@ -92,35 +76,52 @@ class ClickHouseStore:
             raise _away(error, target) from error
 
     def migrate(self) -> list[str]:
+        applied = self.applied()
+        missing = schema.pending(applied, self.target.shown)
+        if not missing:
+            return []
         try:
-            return self._migrate()
+            self._apply(missing)
         except Exception as error:
-            if _code(error) == 497 and self._has_tables():
-                log.info("the tables of %s are somebody else's to change", self.target.shown)
-                return []
-            raise _away(error, self.target) from error
+            if _code(error) != 497:
+                raise _away(error, self.target) from error
+            if applied or not self._has_tables():
+                raise WrongSchema(
+                    f"the trace store {self.target.shown} lacks {', '.join(one.name for one in missing)}, and this "
+                    "user may not change its tables (error 497): run outguard store migrate as one who may",
+                    497,
+                ) from error
+            log.info("the tables of %s are somebody else's to change", self.target.shown)
+            return []
+        return [migration.name for migration in missing]
 
-    def _migrate(self) -> list[str]:
-        applied = []
-        self._client.command(
-            "CREATE TABLE IF NOT EXISTS schema_migrations (version UInt32, name String, checksum String, "
-            "applied_at DateTime DEFAULT now()) ENGINE = MergeTree ORDER BY version"
-        )
-        known = {row[0]: row[1] for row in self._client.query(_KNOWN).result_rows}
-        for version, name, text in migrations():
-            checksum = hashlib.sha256(text.encode()).hexdigest()
-            if version in known:
-                if known[version] != checksum:
-                    log.warning("the store's %s was applied from another text", name)
-                continue
-            for statement in statements(text):
+    def _apply(self, missing: Sequence[schema.Migration]) -> None:
+        self._client.command(_MIGRATIONS)
+        for migration in missing:
+            for statement in schema.statements(migration.text):
                 self._client.command(statement)
             self._client.command(
-                f"INSERT INTO schema_migrations (version, name, checksum) VALUES ({version}, '{name}', '{checksum}')",
-                settings={"async_insert": 0},
+                f"INSERT INTO {schema.TABLE} (version, name, checksum) "
+                f"VALUES ({migration.version}, '{migration.name}', '{migration.checksum}')",
+                settings={"async_insert": 0, "insert_deduplication_token": migration.name},
             )
-            applied.append(name)
-        return applied
+
+    def applied(self) -> dict[int, str]:
+        """Version and name of every migration that the store has. Raises Unavailable."""
+        try:
+            if not self._client.query(_HAS_TABLE, self._table(schema.TABLE)).result_rows:
+                return {}
+            rows = self._client.query(
+                f"SELECT version, any(name) FROM {self.target.database}.{schema.TABLE} GROUP BY version"
+            ).result_rows
+        except Exception as error:
+            if _code(error) == 81:  # there is no such database yet
+                return {}
+            raise _away(error, self.target) from error
+        return {int(version): str(name) for version, name in rows}
+
+    def _table(self, name: str) -> dict[str, str]:
+        return {"database": self.target.database, "table": name}
 
     def _has_tables(self) -> bool:
         found = self._client.query(_TABLES, {"database": self.target.database}).result_rows
@@ -198,6 +199,13 @@ class ServerReader(SqlReader):
     def __init__(self, target: Target, spool: Path) -> None:
         self._store = ClickHouseStore(target, read_only=True)
         self._spool = spool
+        applied = self._store.applied()  # empty where somebody else made the tables
+        missing = schema.pending(applied, target.shown) if applied else []
+        if missing:
+            raise WrongSchema(
+                f"the trace store {target.shown} has schema {max(applied)}, and this Outguard reads schema "
+                f"{missing[-1].version}: run outguard store migrate"
+            )
 
     def query(
         self, sql: str, params: Mapping[str, Any] | None = None, *, limit: int = QUERY_ROWS
@@ -213,7 +221,12 @@ class ServerReader(SqlReader):
 
 _HAS_DATABASE: Final = "SELECT count() FROM system.databases WHERE name = {name:String}"
 _TABLES: Final = "SELECT name FROM system.tables WHERE database = {database:String}"
-_KNOWN: Final = "SELECT version, checksum FROM schema_migrations"
+_HAS_TABLE: Final = "SELECT 1 FROM system.tables WHERE database = {database:String} AND name = {table:String}"
+_MIGRATIONS: Final = (
+    f"CREATE TABLE IF NOT EXISTS {schema.TABLE} (version UInt32, name String, checksum String, "
+    "applied_at DateTime DEFAULT now()) ENGINE = MergeTree ORDER BY version "
+    "SETTINGS non_replicated_deduplication_window = 100"
+)
 
 
 def _limits(rows: int) -> dict[str, Any]:

@@ -43,6 +43,11 @@ class Unavailable(StoreError):
     """The store is away, full or busy: the same rows may be taken later."""
 
 
+class WrongSchema(Unavailable):
+    """The store's tables are of a newer version than this program, or (for a reader, which changes nothing) of an older
+    one. Rows wait in the spool until one of the two is brought up to date."""
+
+
 class QueryError(StoreError):
     """The reader's own mistake, or a limit that its query passed."""
 
@@ -78,7 +83,8 @@ class RequestFilter(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Store(Protocol):
     def migrate(self) -> list[str]:
-        """Bring the tables to this version's form. Returns the names of the migrations that were applied."""
+        """Bring the tables to this version's form. Returns the names of the migrations that were applied. Raises
+        WrongSchema (they are of a newer version) or Unavailable."""
         ...
 
     def insert(self, table: str, rows: Sequence[Row], token: str) -> None:

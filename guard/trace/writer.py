@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import tenacity
 
+from guard.trace import schema
 from guard.trace.delivery import Delivery, Prepared
 from guard.trace.drain import Batch, Drain
 from guard.trace.follow import Follower
@@ -80,6 +81,7 @@ class Writer:
         self._stop = threading.Event()
         self._turn = threading.Condition()
         self._error = ""
+        self._schema = 0
         self._delivery: Delivery | None = None
         self._started = time.time()
         self._until = float("inf")
@@ -121,6 +123,7 @@ class Writer:
     def _open(self) -> None:
         self._store = open_target(self._target)
         applied = self._store.migrate()
+        self._schema = schema.latest()
         if applied:
             log.info("applied to %s: %s", self._target.shown if self._target else "none", ", ".join(applied))
         self._delivery = Delivery(self._store, self._aside)
@@ -257,6 +260,7 @@ class Writer:
             "store": self._target.shown if self._target else "none",
             "open": self._opened.is_set(),
             "error": self._error,
+            "schema": self._schema,
             "pid": os.getpid(),
             "started_at": self._started,
             "delivered": delivery.delivered if delivery else 0,

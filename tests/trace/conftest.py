@@ -166,7 +166,8 @@ class Server:
             "<clickhouse><profiles><default/></profiles><quotas><default/></quotas><users>"
             f"<default><password></password>{user}</default><guard><password>pass</password>{user}</guard>"
             f"<narrow><password>pass</password>{user}"
-            "<grants><query>GRANT SELECT, INSERT ON narrow.*</query></grants></narrow>"
+            "<grants><query>GRANT SELECT, INSERT ON narrow.*</query><query>GRANT SELECT, INSERT ON narrow_old.*</query>"
+            "</grants></narrow>"
             "</users></clickhouse>"
         )
 

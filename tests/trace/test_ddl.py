@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from guard.trace.clickhouse import migrations, statements
+from guard.trace.schema import migrations, statements
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,5 +32,5 @@ def test_every_table_drops_days_and_knows_repetitions() -> None:
 
 def test_the_readme_names_the_tables() -> None:
     readme = (ROOT / "deploy" / "clickhouse" / "README.md").read_text()
-    for name in ("requests", "attempts", "findings", "outcomes", "losses"):
+    for name in ("requests", "attempts", "findings", "outcomes", "losses", "engine_metrics"):
         assert f"`{name}`" in readme

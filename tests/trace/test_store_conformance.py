@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from guard.trace.clickhouse import ClickHouseStore, ServerReader, migrations, statements
+from guard.trace.clickhouse import ClickHouseStore, ServerReader
 from guard.trace.delivery import Delivery
 from guard.trace.drain import Drain
 from guard.trace.memory import MemoryStore
 from guard.trace.record import AttemptRecord, FindingRecord, LossRecord, OutcomeRecord, RequestRecord
 from guard.trace.rows import Row
+from guard.trace.schema import migrations, statements
 from guard.trace.spool import Spool
 from guard.trace.store import AmbiguousTrace, QueryError, Refused, TraceReader, Unavailable, open_store, parse_dsn
 
