@@ -165,14 +165,6 @@ class Observation(Struct, frozen=True, kw_only=True):
         """There is something to compare: words, ids, or their fingerprint."""
         return not self.error
 
-    def key(self) -> object:
-        """Equal for equal answers. Ids where the engine names them: two answers of one text and other tokens differ."""
-        if self.token_ids:
-            return self.token_ids
-        if self.text:
-            return tuple(sorted(self.text.items()))
-        return self.fingerprint
-
     def wrong(self) -> str:
         """Why this answer is a failure (a stable word or a finding's code), empty when it is none.
 

@@ -45,6 +45,8 @@ CLAIMS: Final = frozenset(MEANING) - {"agreement", "model", "undetermined"}
 
 Confidence = Literal["strong", "moderate", "weak"]
 
+Unit = Literal["tokens", "characters", "fingerprint"]
+
 MarginKind = Literal["near", "wide", "outside", "unknown"]
 """At a divergence: both margins within rounding; at least one beyond it; a token outside the other's best ones; no log
 probabilities on one side or both."""
@@ -88,7 +90,7 @@ class Comparison(Struct, frozen=True):
     same: bool
     same_prompt: bool | None
     divergence: Divergence | None
-    unit: Literal["tokens", "characters", "fingerprint"]
+    unit: Unit
     edit_distance: int | None
     length_left: int
     length_right: int

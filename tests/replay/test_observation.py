@@ -62,12 +62,6 @@ def test_what_counts_as_a_failure(fields: dict[str, Any], why: str) -> None:
     assert observation(**fields).wrong() == why
 
 
-def test_equal_answers_have_equal_keys() -> None:
-    assert observation().key() == observation(repeat=1).key()
-    assert observation(token_ids=(1, 2)).key() != observation(token_ids=(3,)).key()
-    assert observation(text={}, fingerprint="aa").key() != observation(text={}, fingerprint="bb").key()
-
-
 def test_only_what_blames_the_serving_is_a_claim() -> None:
     assert {"agreement", "model", "undetermined"} | CLAIMS == set(MEANING)
     assert Ruling("r", "corruption", "strong").claim
