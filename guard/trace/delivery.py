@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from guard.trace.drain import Batch
+from guard.trace.frames import Frame
 from guard.trace.rows import TABLES, Record, Row, decode, rows
 from guard.trace.store import Refused, Store, Unavailable
 
@@ -31,9 +32,19 @@ ASIDE_FILES: Final = 1_000
 
 
 class Prepared(NamedTuple):
+    """``records`` could be read and ``unreadable`` ones could not; ``rows`` by table."""
+
     batch: Batch
     records: int
+    unreadable: int
     rows: dict[str, list[Row]]
+
+
+class Stored(NamedTuple):
+    """How many rows of each table are in the store now, and how many rows and records were set aside."""
+
+    rows: dict[str, int]
+    refused: int
 
 
 class Delivery:
@@ -51,31 +62,37 @@ class Delivery:
         for damage in batch.damage:
             self.damaged += 1
             log.error("damage in the spool: %s at bytes %d-%d of %s", damage.reason, *damage[:2], batch.segment)
-        refused = self.refused
-        found = rows(self._records(batch), batch.segment)
-        return Prepared(batch, len(batch.frames) - (self.refused - refused), found)
+        unreadable: list[Frame] = []
+        found = rows(self._records(batch, unreadable), batch.segment)
+        return Prepared(batch, len(batch.frames) - len(unreadable), len(unreadable), found)
 
-    def _records(self, batch: Batch) -> Iterator[tuple[int, Record]]:
+    def _records(self, batch: Batch, unreadable: list[Frame]) -> Iterator[tuple[int, Record]]:
         """One after the other: a record becomes rows while it is still in the processor's cache."""
         for frame in batch.frames:
             try:
                 yield frame.start, decode(frame.kind, frame.payload)
             except msgspec.DecodeError as error:
+                unreadable.append(frame)
                 self._set_aside(batch.segment, frame.start, "record", f"{error}", bytes(frame.payload))
 
-    def send(self, prepared: Prepared, *, again: bool = False) -> None:
+    def send(self, prepared: Prepared, *, again: bool = False) -> Stored:
         """``again``: an earlier try failed, and nobody knows how far it came."""
-        batch, records, found = prepared
+        batch, records, unreadable, found = prepared
+        stored = {}
+        aside = unreadable
         for table in TABLES:
             if found[table]:
                 if batch.again or again:
-                    self._complete(table, found[table], batch)
+                    refused = self._complete(table, found[table], batch)
                 else:
-                    self._send(table, found[table], batch.segment, batch.token)
+                    refused = self._send(table, found[table], batch.segment, batch.token)
+                stored[table] = len(found[table]) - len(refused)
+                aside += len(refused)
         self.delivered += records
+        return Stored(stored, aside)
 
-    def _complete(self, table: str, wanted: Sequence[Row], batch: Batch) -> None:
-        """Send until every row is found, or known to be refused."""
+    def _complete(self, table: str, wanted: Sequence[Row], batch: Batch) -> set[tuple[int, int]]:
+        """Send until every row is found, or known to be refused. Returns the places of those."""
         token = batch.token
         hopeless: set[tuple[int, int]] = set()
         for turn in range(4):
@@ -84,7 +101,7 @@ class Delivery:
             have = self._store.present(table, batch.segment, batch.start, batch.end) | hopeless
             missing = [row for row in wanted if (row.offset, row.number) not in have]
             if not missing:
-                return
+                return hopeless
             if turn or len(missing) < len(wanted):
                 token = f"{batch.token}+{turn}:{len(missing)}"
             hopeless |= self._send(table, missing, batch.segment, token)

@@ -1,9 +1,10 @@
 """The writer's end of the spool: batches in order, a position that survives, segments deleted once they are stored.
 
 A batch is a stretch of one segment. Before it is sent, its end is written down in the worker's ``progress.json``; after
-it is stored, its end becomes the position. Whoever starts after a crash therefore repeats exactly the batch that may
-have been under way, under the same name, and says so (``again``). When the position itself cannot be read, everything
-in the segments may have been stored already: ``again`` then holds for all of them.
+it is stored, its end becomes the position, together with the sums of what was stored up to there. Whoever starts after a
+crash therefore repeats exactly the batch that may have been under way, under the same name, and says so (``again``).
+When the position itself cannot be read, everything in the segments may have been stored already: ``again`` then holds
+for all of them. The sums of a segment that is done go into the worker's ledger (guard/trace/ledger.py).
 
 One process at a time drains a spool (guard/trace/writer.py holds the lock).
 """
@@ -14,7 +15,8 @@ import contextlib
 import fcntl
 import logging
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -22,6 +24,7 @@ from zlib import crc32
 import msgspec
 
 from guard.trace.frames import HEADER, MAX_PAYLOAD, Damage, Frame, Tail, scan, seed_of
+from guard.trace.ledger import Entry, append
 
 log: Final = logging.getLogger(__name__)
 
@@ -32,12 +35,16 @@ PROGRESS_BYTES: Final = 512
 
 class Progress(msgspec.Struct):
     """``offset``: up to here ``segment`` is stored. ``pending``: the end of the batch that is being stored, or 0.
-    ``doubtful``: the position was lost, and what follows may be stored already."""
+    ``doubtful``: the position was lost, and what follows may be stored already. ``rows``, ``refused`` and ``damaged``
+    are sums over the segment up to ``offset``; None where its beginning was stored by somebody who kept none."""
 
     segment: str = ""
     offset: int = 0
     pending: int = 0
     doubtful: bool = False
+    rows: dict[str, int] | None = None
+    refused: int = 0
+    damaged: int = 0
 
 
 class _Cursor(NamedTuple):
@@ -101,14 +108,32 @@ class Drain:
                     break  # still being written: nothing of this worker comes after it
 
     def begin(self, batch: Batch) -> None:
-        progress = self._of(batch.worker)
-        self._save(batch.worker, Progress(batch.segment, batch.start, batch.end, progress.doubtful))
+        before = self._before(batch)
+        before.pending = batch.end
+        self._save(batch.worker, before)
 
-    def commit(self, batch: Batch) -> None:
-        progress = self._of(batch.worker)
-        self._save(batch.worker, Progress(batch.segment, batch.end, 0, progress.doubtful))
+    def commit(self, batch: Batch, rows: Mapping[str, int] | None = None, refused: int = 0) -> None:
+        """``rows``: how many of each table are stored now, ``refused``: how many were set aside."""
+        after = self._before(batch)
+        after.offset = batch.end
+        if after.rows is not None:
+            after.rows = {table: after.rows.get(table, 0) + count for table, count in (rows or {}).items()}
+            after.refused += refused
+            after.damaged += len(batch.damage)
+        self._save(batch.worker, after)
         if batch.last:
+            if after.rows is not None:
+                sums = Entry(batch.segment, batch.end, after.rows, after.refused, after.damaged, time.time())
+                append(self.root / batch.worker, sums)
             self._remove(batch.worker, batch.segment)
+
+    def _before(self, batch: Batch) -> Progress:
+        """What is known up to the beginning of a batch."""
+        progress = self._of(batch.worker)
+        if progress.segment == batch.segment and progress.offset == batch.start:
+            return msgspec.structs.replace(progress, pending=0)
+        fresh: dict[str, int] | None = {} if not batch.start and not progress.doubtful else None
+        return Progress(batch.segment, batch.start, doubtful=progress.doubtful, rows=fresh)
 
     def tails(self) -> dict[tuple[str, str], int]:
         """How long every segment is now."""
@@ -126,6 +151,10 @@ class Drain:
             if self.path(worker, segment).exists():
                 left += size - self.position(worker, segment)
         return max(0, left)
+
+    def progress(self, worker: str) -> Progress:
+        """As it was last written down by whoever drains."""
+        return self._of(worker)
 
     def position(self, worker: str, segment: str) -> int:
         """Up to which offset a segment is stored."""

@@ -144,46 +144,27 @@ def ask_flush(directory: Path, timeout: float) -> bool:
             return False
 
 
-class EmbeddedReader(SqlReader):
-    """Reads an embedded store through its writer: the live one, or one that it starts and that ends with it."""
+class WriterLink:
+    """Questions to the writer of a store and a spool: the live one, or one that this starts and that ends with it.
 
-    def __init__(self, path: str, spool: Path) -> None:
-        self._path = Path(path)
+    ``home`` is where a writer listens: the directory of an embedded store, else the spool.
+    """
+
+    def __init__(self, dsn: str, spool: Path, home: Path) -> None:
+        self._dsn = dsn
         self._spool = spool
-        self._connection: socket.socket | None = None
+        self._home = home
+        self._connection = connect(home)
         self._process: subprocess.Popen[bytes] | None = None
-        if connect_or_none := connect(self._path):
-            self._connection = connect_or_none
-        elif not (self._path / "store").is_dir() and not spool.is_dir():
-            raise Unavailable(f"there is no trace store at {self._path}")
 
-    def query(
-        self, sql: str, params: Mapping[str, Any] | None = None, *, limit: int = QUERY_ROWS
-    ) -> list[dict[str, Any]]:
-        message = {"op": "query", "sql": sql, "params": dict(params or {}), "limit": limit}
-        rows: list[dict[str, Any]] = self._ask(message, 60.0)["rows"]
-        return rows
+    @property
+    def live(self) -> bool:
+        """Whether a writer is there that can be asked, without one being started."""
+        return self._connection is not None
 
-    def flush(self, timeout: float = 5.0) -> bool:
-        return bool(self._ask({"op": "flush", "timeout": timeout}, timeout + 5.0)["drained"])
-
-    def status(self) -> dict[str, Any]:
-        return self._ask({"op": "status"}, 10.0)["status"]  # type: ignore[no-any-return]
-
-    def close(self) -> None:
-        self._hang_up()
-        if self._process is not None:
-            process, self._process = self._process, None
-            if process.stdin:
-                process.stdin.close()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-    def _ask(self, message: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        """A writer may be restarted, or make place for another: every question may be asked again."""
+    def ask(self, message: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        """A writer may be restarted, or make place for another: every question may be asked again. Raises Unavailable
+        and QueryError."""
         deadline = time.monotonic() + START_SECONDS
         for tries in range(1, MAX_TRIES + 1):
             if self._connection is None:
@@ -197,6 +178,18 @@ class EmbeddedReader(SqlReader):
                 time.sleep(min(0.05 * tries, 0.5))
         raise AssertionError("unreachable")
 
+    def close(self) -> None:
+        self._hang_up()
+        if self._process is not None:
+            process, self._process = self._process, None
+            if process.stdin:
+                process.stdin.close()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
     def _hang_up(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -205,7 +198,7 @@ class EmbeddedReader(SqlReader):
     def _open(self) -> socket.socket:
         deadline = time.monotonic() + START_SECONDS
         while True:
-            connection = connect(self._path)
+            connection = connect(self._home)
             if connection is not None:
                 return connection
             if self._process is None:
@@ -217,14 +210,41 @@ class EmbeddedReader(SqlReader):
                 self._process = None
                 if code not in (0, EXIT_LOCKED):  # it has made place, or found another one there
                     raise Unavailable(
-                        f"the trace store at {self._path} cannot be opened (its writer ended with {code})"
+                        f"the trace store at {self._home} cannot be opened (its writer ended with {code})"
                     )
             if time.monotonic() > deadline:
-                raise Unavailable(f"the trace store at {self._path} did not open within {START_SECONDS:g} s")
+                raise Unavailable(f"the trace store at {self._home} did not open within {START_SECONDS:g} s")
             time.sleep(0.05)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "guard.trace.writer", "--yielding", "--store", f"chdb://{self._path}"]
+        command = [sys.executable, "-m", "guard.trace.writer", "--yielding"]
         if self._spool.is_dir():
             command += ["--spool", str(self._spool)]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        environment = {**os.environ, "OUTGUARD_STORE": self._dsn}
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment)
+
+
+class EmbeddedReader(SqlReader):
+    """Reads an embedded store through its writer: the live one, or one that it starts and that ends with it."""
+
+    def __init__(self, path: str, spool: Path) -> None:
+        home = Path(path)
+        self._link = WriterLink(f"chdb://{path}", spool, home)
+        if not self._link.live and not (home / "store").is_dir() and not spool.is_dir():
+            raise Unavailable(f"there is no trace store at {home}")
+
+    def query(
+        self, sql: str, params: Mapping[str, Any] | None = None, *, limit: int = QUERY_ROWS
+    ) -> list[dict[str, Any]]:
+        message = {"op": "query", "sql": sql, "params": dict(params or {}), "limit": limit}
+        rows: list[dict[str, Any]] = self._link.ask(message, 60.0)["rows"]
+        return rows
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        return bool(self._link.ask({"op": "flush", "timeout": timeout}, timeout + 5.0)["drained"])
+
+    def status(self) -> dict[str, Any]:
+        return self._link.ask({"op": "status"}, 10.0)["status"]  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self._link.close()

@@ -34,7 +34,7 @@ import msgspec
 import tenacity
 
 from guard.trace import schema
-from guard.trace.delivery import Delivery, Prepared
+from guard.trace.delivery import Delivery, Prepared, Stored
 from guard.trace.drain import Batch, Drain
 from guard.trace.follow import Follower
 from guard.trace.link import EXIT_LOCKED, LOCK, MAX_QUESTION, SOCKET, Closing, address, ask, connect, encode, receive
@@ -143,8 +143,7 @@ class Writer:
                 coming = pool.submit(self._prepare, batches)  # while this one is being inserted
                 self._tell()  # a batch's segment may be gone after it
                 self._drain.begin(prepared.batch)
-                self._send(prepared)
-                self._drain.commit(prepared.batch)
+                self._drain.commit(prepared.batch, *self._send(prepared))
                 with self._turn:
                     self._turn.notify_all()
                 if time.monotonic() > self._until:
@@ -155,17 +154,19 @@ class Writer:
         batch = next(batches, None)
         return None if batch is None or self._delivery is None else self._delivery.prepare(batch)
 
-    def _send(self, prepared: Prepared) -> None:
+    def _send(self, prepared: Prepared) -> Stored:
         delivery = self._delivery
         assert delivery is not None
         tries = 0
+        stored = Stored({}, 0)
 
         def once() -> None:
-            nonlocal tries
+            nonlocal tries, stored
             tries += 1
-            delivery.send(prepared, again=tries > 1)
+            stored = delivery.send(prepared, again=tries > 1)
 
         self._retry(once)
+        return stored
 
     def _retry(self, function: Callable[[], None]) -> None:
         """Raises RetryError when it is told to end while the store is away."""
