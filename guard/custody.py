@@ -1,7 +1,7 @@
-"""The commands ``outguard store status``, ``drain`` and ``verify``: what lies in the spool, and whether the store has it.
+"""``outguard store status``, ``drain`` and ``verify``: what lies in the spool, and whether the store has it.
 
-They look from outside, beside a running sidecar or without one. ``drain`` and ``verify`` start a writer where none runs,
-and end it again.
+They look from outside, beside a running sidecar or without one. ``drain`` and ``verify`` start a writer where none
+runs, and end it again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from guard.options import as_json, config_option, read_config, reading
+from guard.options import as_json, config_option, reading, traced
 from guard.trace.store import StoreError, default_spool, parse_dsn
 
 _json_option: Final = click.option("--json", "json_", is_flag=True, help="Print JSON instead of lines.")
@@ -33,10 +33,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def _place(config_path: Path) -> Place:
-    trace = read_config(config_path).trace
-    if trace.store == "none":
-        click.echo(f"{config_path}: trace.store: is none, so nothing is stored", err=True)
-        sys.exit(2)
+    trace = traced(config_path)
     dsn = trace.dsn()
     target = parse_dsn(dsn)
     spool = (Path(trace.spool) if trace.spool else default_spool(dsn)).resolve()
@@ -199,8 +196,8 @@ def verify(config_path: Path, json_: bool) -> None:
     else:
         click.echo(f"spool    {waiting.segments} segments, {waiting.records:,} records not stored yet")
         click.echo(
-            f"store    {stored.rows:,} rows of {stored.requests:,} requests expected from {stored.segments:,} segments; "
-            f"{stored.refused:,} were refused and set aside, {stored.damaged:,} stretches were damaged"
+            f"store    {stored.rows:,} rows of {stored.requests:,} requests expected from {stored.segments:,} "
+            f"segments; {stored.refused:,} were refused and set aside, {stored.damaged:,} stretches were damaged"
         )
         for one in waiting.damaged:
             click.echo(f"damaged  {one.worker}/{one.segment} bytes {one.start}-{one.end}: {one.reason}")

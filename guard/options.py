@@ -39,10 +39,11 @@ def read_config(path: Path) -> Config:
 
 def store_of(config_path: Path) -> Target:
     """The trace store of a configuration. Where there is none, the process ends with 2."""
-    return parse_dsn(_traced(config_path).dsn())
+    return parse_dsn(traced(config_path).dsn())
 
 
-def _traced(config_path: Path) -> TraceConfig:
+def traced(config_path: Path) -> TraceConfig:
+    """The trace section of a configuration. Where it has no store, the process ends with 2."""
     trace = read_config(config_path).trace
     if trace.store == "none":
         click.echo(f"{config_path}: trace.store: is none, so there is no trace store", err=True)
@@ -53,7 +54,7 @@ def _traced(config_path: Path) -> TraceConfig:
 @contextmanager
 def reading(config_path: Path) -> Iterator[TraceReader]:
     """The trace store of a configuration, with what was just spooled in it. What goes wrong ends the process with 2."""
-    trace = _traced(config_path)
+    trace = traced(config_path)
     try:
         reader = open_store(trace.dsn(), trace.spool)
         try:

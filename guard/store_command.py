@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from guard.custody import drain, status, verify
 from guard.options import as_json, config_option, store_of
 
 
@@ -14,10 +15,17 @@ from guard.options import as_json, config_option, store_of
     epilog="""\b
 Examples:
   outguard store migrate --dry-run
-  outguard store migrate --config outguard.yaml"""
+  outguard store migrate --config outguard.yaml
+  outguard store status
+  outguard store drain --timeout 600
+  outguard store verify --json"""
 )
 def store() -> None:
-    """Look after the trace store."""
+    """Look after the trace store, and the spool before it."""
+
+
+for _command in (status, drain, verify):
+    store.add_command(_command)
 
 
 @store.command(

@@ -1,8 +1,8 @@
 """The writer's end of the spool: batches in order, a position that survives, segments deleted once they are stored.
 
 A batch is a stretch of one segment. Before it is sent, its end is written down in the worker's ``progress.json``; after
-it is stored, its end becomes the position, together with the sums of what was stored up to there. Whoever starts after a
-crash therefore repeats exactly the batch that may have been under way, under the same name, and says so (``again``).
+it is stored, its end becomes the position, together with the sums of what was stored up to there. Whoever starts after
+a crash therefore repeats exactly the batch that may have been under way, under the same name, and says so (``again``).
 When the position itself cannot be read, everything in the segments may have been stored already: ``again`` then holds
 for all of them. The sums of a segment that is done go into the worker's ledger (guard/trace/ledger.py).
 

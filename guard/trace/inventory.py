@@ -5,6 +5,7 @@ It takes no lock and changes nothing, so it may run beside workers and a writer;
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -58,10 +59,8 @@ def take(spool: Path) -> Inventory:
                 continue  # stored meanwhile
             found.segments += 1
             _look(found, data, worker, segment, drain.position(worker, segment), complete)
-    try:
+    with contextlib.suppress(FileNotFoundError):
         found.aside = sorted(path.stem for path in (spool / ASIDE).iterdir() if path.suffix == ".row")
-    except FileNotFoundError:
-        pass
     return found
 
 

@@ -1,8 +1,8 @@
 """What the writer has stored, segment by segment: the sums that ``outguard store verify`` counts against.
 
 A line of JSON for every segment that was stored to its end, in the directory of its worker, beside the position of the
-one that is under way. A segment may be listed twice (the writer was killed before it could delete it); the sums are then
-the same. The file is bounded: of the oldest segments nothing is known any more, and nothing is claimed.
+one that is under way. A segment may be listed twice (the writer was killed before it could delete it); the sums are
+then the same. The file is bounded: of the oldest segments nothing is known any more, and nothing is claimed.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ from guard.trace import schema
 from guard.trace.delivery import Delivery, Prepared, Stored
 from guard.trace.drain import Batch, Drain
 from guard.trace.follow import Follower
+from guard.trace.inventory import ASIDE
 from guard.trace.link import EXIT_LOCKED, LOCK, MAX_QUESTION, SOCKET, Closing, address, ask, connect, encode, receive
 from guard.trace.rows import decode
 from guard.trace.store import QueryError, Store, StoreError, Target, Unavailable, parse_dsn
@@ -72,7 +73,7 @@ class Writer:
         self._drain = Drain(spool) if spool is not None else None
         self._telemetry = telemetry
         self._follower = Follower(self._drain) if self._drain is not None and telemetry is not None else None
-        self._aside = (spool or Path()) / "aside"
+        self._aside = (spool or Path()) / ASIDE
         self._store: Store | None = None
         self._asked: Store | None = None
         self._asking = threading.Lock()
