@@ -4,9 +4,10 @@ The rules:
 
 - Whatever the table in markup.py knows, or has the shape of a special token, is a leak in plain text: once a marker,
   at its first place.
-- Text about markup is no leak: in a fence, in a code span, between quotation marks, called a token or a tag ("the
-  <pad> token"), or when the prompt names the marker. Where the prompt is about special tokens in general, it is
-  recorded as info.
+- Text about markup is no leak: in a fence, in a code span, in a string or a quotation, where it is spoken of
+  (detectors/mention.py), where the answer showed the same marker in one of these ways before, or when the prompt names
+  it. Where the prompt is about special tokens in general, it is recorded as info.
+- What only its surroundings explain has leaked all the same when it ends the answer or another marker follows it.
 - A closing reasoning tag that nothing opened shows the caller somebody's thoughts: error. A block that opens the answer
   and is closed again is what an engine without a reasoning parser sends: warn, or error where the engine's stream
   should have parsed it. A block that is never closed, or a second opening tag, is an error.
@@ -22,10 +23,12 @@ from typing import Final
 
 from detectors.finding import Finding, Severity
 from detectors.markup import CODES, Kind, Marker, find, match, may_become
-from detectors.quoting import PAIRS, Quoting
+from detectors.mention import AHEAD, CONTEXT, open_string, spoken_of
+from detectors.quoting import Quoting
 from detectors.unmarked import is_header, length_with_spaces, lost_markup
 
 _LOOK: Final = re.compile(r"\n|`+|~+|[<\[\]◁]")
+_LOOK_IN_STRING: Final = re.compile(r"\n|`+|~+|[<\[\]◁]|\"+|'+|[”»“」』]")
 _eventful: Final = re.compile(r"[<\[\]◁`~]").search
 _TOPIC: Final = re.compile(
     r"special[ -]tokens?|control[ -]tokens?|chat[ -]?templates?|chatml|tokeni[sz]er|\b(?:bos|eos|eot)\b"
@@ -34,17 +37,22 @@ _TOPIC: Final = re.compile(
     r"|end[ -]of[ -](?:text|sequence|turn)",
     re.IGNORECASE,
 )
-_WORDS: Final = (" token", " tag", " marker", " symbol", " delimiter")
-"""What follows a marker that is being spoken of."""
-_LONGEST_WORD: Final = max(map(len, _WORDS))
 _MOST_FINDINGS: Final = 16
 _HEAD_CHARS: Final = 400
 _SPAN_CHARS: Final = 400
-"""How long a marker may wait for the backtick that makes it code."""
+"""How long a marker may wait for the backtick that makes it code, or for the end of its string."""
+_UNREAD: Final = 256
+"""Calm chunks that are read together."""
 
 
 class Leak:
     """Watches one channel. ``parsed_reasoning``: the engine splits reasoning off, so a reasoning tag is its mistake."""
+
+    __slots__ = (
+        "_after_marker", "_at", "_calm", "_channel", "_closer", "_discussed", "_document", "_head", "_held",
+        "_in_span", "_n", "_names", "_off", "_open", "_parsed", "_past", "_prompt", "_quoting", "_reported",
+        "_tool_seen", "_topic", "_unread", "_unsure", "_visible", "doubt",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -64,27 +72,34 @@ class Leak:
         self._at = 0
         self._calm = False
         self._held = ""
-        self._last = ""
-        self._quoting = Quoting()
+        self._past = ""  # the text before what is held, as much of it as a marker may need
+        self._unread: list[str] = []  # calm text that comes after it
+        self._quoting = Quoting(paragraphs=True)
         self._visible = False
+        self._document = False  # it begins as JSON does
         self._after_marker = False
         self._tool_seen = False
         self._topic: bool | None = None
         self._reported: set[str] = set()
+        self._discussed: set[str] = set()  # markers that the answer has shown as what they are
         self._open: list[tuple[Marker, int]] = []
         self._unsure: tuple[str, Marker, int] | None = None
         self._in_span: list[tuple[Marker, int]] = []
+        self._closer = ""  # what ends the string that they stand in, where it is no code span
         self._head: str | None = "" if channel == "content" else None
 
     def feed(
         self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
     ) -> Sequence[Finding]:
-        self._n += len(text)
-        if self._off or (self._calm and _eventful(text) is None):
-            self.doubt = self._n
-            if text and not self._off:
-                self._last = text
-                self._quoting.lines(text)
+        self._n = seen = self._n + len(text)
+        if self._calm and _eventful(text) is None:
+            self.doubt = seen
+            self._unread.append(text)
+            if len(self._unread) >= _UNREAD:
+                self._catch_up()
+            return ()
+        if self._off:
+            self.doubt = seen
             return ()
         return self._look(text, final=False)
 
@@ -95,8 +110,16 @@ class Leak:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
+    def _catch_up(self) -> None:
+        text = "".join(self._unread)
+        self._unread.clear()
+        self._quoting.lines(text)
+        self._past = (self._past + text)[-CONTEXT:]
+
     def _look(self, text: str, final: bool) -> list[Finding]:
         out: list[Finding] = []
+        if self._unread:
+            self._catch_up()
         if self._head is not None:
             self._look_at_head(text, out, final)
         buffer = self._held + text
@@ -104,34 +127,37 @@ class Leak:
         at = 0
         keep = len(buffer)
         quoting = self._quoting
-        for token in _LOOK.finditer(buffer):
+        while True:
+            token = (_LOOK_IN_STRING if self._closer else _LOOK).search(buffer, at)
+            if token is None:
+                if at < len(buffer):
+                    self._plain(buffer[at:], out)
+                break
             start = token.start()
-            if start < at:
-                continue
             if start > at:
                 self._plain(buffer[at:start], out)
-                at = start
             if self._in_span:
                 self._span_expires(base + start, out)
             what = token[0]
             self._at = base + token.end()
+            at = token.end()
             if what == "\n":
                 quoting.newline()
-                self._span_ended(out, is_code=False)
-                at += 1
-            elif what[0] in "`~":
-                if token.end() == len(buffer) and not final:
-                    keep = start
-                    break
+                if not quoting.span and len(self._closer) < 3:
+                    self._span_ended(out, is_code=False)
+                continue
+            if what[0] in "`~\"'" and at == len(buffer) and not final:
+                keep = start
+                break
+            if what[0] in "`~":
                 before = quoting.span
-                quoting.run(what)
+                quoting.run(what, self._before(buffer, start, 1).isalnum())
                 self._visible = True
                 self._settle(out, followed=False)
                 self._after_marker = False
-                if before and not quoting.span:
+                if before and not quoting.span and not self._closer:
                     self._span_ended(out, is_code=True)
-                at = token.end()
-            else:
+            elif what[0] in "<[]◁":
                 end = self._marker(buffer, start, base, out, final)
                 if end < 0:
                     keep = start
@@ -140,13 +166,13 @@ class Leak:
                     self._plain(what, out)
                     end = start + 1
                 at = end
-        else:
-            if at < len(buffer):
-                self._plain(buffer[at:], out)
+            else:
+                self._plain(what, out)
+                if self._ends_string(what, buffer, start):
+                    self._span_ended(out, is_code=True)
         if self._in_span:
             self._span_expires(base + keep, out)
-        if keep:
-            self._last = buffer[keep - 1]
+        self._past = (self._past + buffer[:keep])[-CONTEXT:]
         self._held = buffer[keep:]
         if final:
             self._at = self._n
@@ -154,11 +180,23 @@ class Leak:
         self._set_doubt(base + keep)
         return out
 
+    def _before(self, buffer: str, start: int, most: int = CONTEXT) -> str:
+        """The text before ``start``, at most so much of it."""
+        return buffer[start - most : start] if start >= most else (self._past + buffer[:start])[-most:]
+
+    def _ends_string(self, quotes: str, buffer: str, start: int) -> bool:
+        closer = self._closer
+        if closer not in quotes or (len(closer) == 1 and self._before(buffer, start, 1) == "\\"):
+            return False
+        return closer != "'" or not buffer[start + len(quotes) : start + len(quotes) + 1].isalnum()
+
     def _plain(self, text: str, out: list[Finding]) -> None:
         """Text without a marker, a newline or a run of backticks."""
         self._quoting.text(text)
         if text.isspace():
             return
+        if not self._visible:
+            self._document = text.lstrip()[0] in "{["
         self._visible = True
         self._settle(out, followed=False)
         self._after_marker = False
@@ -190,22 +228,21 @@ class Leak:
             rest = buffer[start : start + 64]
             return -1 if not final and start + len(rest) == len(buffer) and may_become(rest) else 0
         marker, end = found
-        before = buffer[start - 1] if start else self._last[-1:]
-        after = buffer[end : end + _LONGEST_WORD]
-        closing = PAIRS.get(before, "")
-        undecided = _undecided(after, closing)
-        if undecided == len(after) + 1 and not final:
+        before = self._before(buffer, start)
+        told, used = spoken_of(marker, before, buffer[end : end + AHEAD])
+        if told == "more" and not final:
             return -1
-        if (closing and after.startswith(closing)) or after.startswith(_WORDS):
+        if told == "spoken of":
+            self._discussed.add(marker.text)
             self._plain(marker.text, out)
             return end
-        self._at = min(base + end + undecided, self._n)
-        self._seen(marker, base + start, out)
+        self._at = min(base + end + used, self._n)
+        self._seen(marker, base + start, before, told == "perhaps", out)
         self._quoting.text(marker.text)
         return end
 
-    def _seen(self, marker: Marker, start: int, out: list[Finding]) -> None:
-        """A marker that is not between quotation marks."""
+    def _seen(self, marker: Marker, start: int, before: str, perhaps: bool, out: list[Finding]) -> None:
+        """A marker that nothing next to it explains."""
         self._settle(out, followed=True)
         adjacent = self._after_marker or not self._visible
         if self._quoting.fenced:
@@ -213,9 +250,19 @@ class Leak:
             if marker.weight == "strong" and marker.kind != "reasoning":
                 self._unsure = ("end", marker, start)
             self._visible = True
-        elif self._quoting.span:
+            self._discussed.add(marker.text)
+            return
+        if not self._quoting.span and not self._in_span and not self._document:
+            self._closer = open_string(before)
+        if self._quoting.span or self._closer:
             self._in_span.append((marker, start))
             self._visible = True
+        elif perhaps or (marker.weight == "strong" and marker.text in self._discussed and marker.kind != "reasoning"):
+            if adjacent:
+                self._report(marker, start, out)
+            else:
+                self._unsure = ("next", marker, start)
+            self._after_marker = True
         else:
             self._bare(marker, start, adjacent, out)
 
@@ -271,7 +318,10 @@ class Leak:
 
     def _span_ended(self, out: list[Finding], is_code: bool) -> None:
         candidates, self._in_span = self._in_span, []
-        if candidates and not is_code:
+        self._closer = ""
+        if is_code:
+            self._discussed.update(marker.text for marker, _ in candidates)
+        elif candidates:
             after_marker = self._after_marker
             for marker, start in candidates:
                 self._bare(marker, start, False, out)
@@ -343,18 +393,6 @@ class Leak:
         if self._topic is None:
             self._topic = _TOPIC.search(self._prompt) is not None
         return self._topic
-
-
-def _undecided(after: str, closing: str) -> int:
-    """How many characters behind a marker must be seen to know that it is not being spoken of; one more than there are,
-    if more must come."""
-    for count in range(1, len(after) + 1):
-        begun = after[:count]
-        if begun == closing or not any(word.startswith(begun) for word in _WORDS):
-            return count
-        if begun in _WORDS:
-            return count
-    return len(after) + 1
 
 
 def leaks_in(text: str, channel: str, where: str) -> list[Finding]:

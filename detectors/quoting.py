@@ -2,7 +2,8 @@
 
 Text that is *about* markup shows it in one of these ways. The reader is told of each newline and of each run of
 backticks or tildes, in order, and knows at once whether what follows is inside a fence or an open span. A span ends
-with its line: one that was never closed was no span (whoever asked may have to change his mind then).
+with its line, or, for a reader of paragraphs, with its paragraph: one that was never closed was no span (whoever asked
+may have to change his mind then). A backtick behind a letter is an accent ("it`s"): its span never leaves its line.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ _LONGEST: Final = 40
 class Quoting:
     """``fenced``: inside a fenced block. ``span``: how many backticks opened the code span that we are in, else 0."""
 
-    __slots__ = ("_fence", "_info", "_line", "span")
+    __slots__ = ("_accent", "_fence", "_info", "_line", "_paragraphs", "span")
 
-    def __init__(self) -> None:
+    def __init__(self, *, paragraphs: bool = False) -> None:
         self.span = 0
+        self._paragraphs = paragraphs
+        self._accent = False
         self._fence = ""
         self._info = False
         self._line: str | None = ""
@@ -47,8 +50,17 @@ class Quoting:
     def lines(self, text: str) -> None:
         """Text without a run of backticks or tildes."""
         if "\n" in text:
-            self.newline()
-            text = text[text.rindex("\n") + 1 :]
+            if not (self.span and self._paragraphs):
+                self.newline()
+                text = text[text.rindex("\n") + 1 :]
+            else:
+                first, *others = text.split("\n")
+                self.text(first)
+                for line in others[:-1]:
+                    self.newline()
+                    self.text(line)
+                self.newline()
+                text = others[-1]
         if self._line is not None:
             self.text(text)
 
@@ -60,11 +72,12 @@ class Quoting:
             self._line = line if blank else None
 
     def newline(self) -> None:
-        self.span = 0
+        if not self._paragraphs or self._accent or (self._line is not None and not self._line.strip()):
+            self.span = 0
         self._info = False
         self._line = ""
 
-    def run(self, run: str) -> None:
+    def run(self, run: str, after_word: bool = False) -> None:
         """A whole run of backticks or tildes."""
         at_start = self._line is not None
         self._line = None
@@ -79,8 +92,10 @@ class Quoting:
         if at_start and len(run) >= 3:
             self._fence = run
             self._info = True
+            self.span = 0
         elif run[0] == "`":
             if not self.span:
                 self.span = len(run)
+                self._accent = after_word
             elif self.span == len(run):
                 self.span = 0
