@@ -267,7 +267,7 @@ class Answer:
             return None
         if salvage.taken_back and self.kept is not None:
             self.kept = taken_back(self.kept, salvage.taken_back)
-            self.delivered = delivered_of(self.kept)
+            self.delivered = delivered_of(self.kept, self.delivered.lead)
         return seed
 
     def _enforcer(self, text: str) -> str | None:
@@ -361,8 +361,9 @@ def taken_back(kept: list[GuardEvent], count: int) -> list[GuardEvent]:
     return out[::-1]
 
 
-def delivered_of(kept: Sequence[GuardEvent]) -> Delivered:
+def delivered_of(kept: Sequence[GuardEvent], lead: str = "") -> Delivered:
     delivered = Delivered()
+    delivered.lead = lead
     for event in kept:
         if isinstance(event, Release):
             delivered.add(event)

@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from guard.constraint.formats.families import FORMATS
+from guard.constraint.formats.reasoning import FORMATS as REASONING_FORMATS
 from guard.trace.store import parse_dsn
 
 Section = TypeVar("Section", bound=BaseModel)
@@ -49,8 +50,9 @@ class Timeouts(_Section):
 class EngineConfig(_Section):
     """One engine. ``model`` is the name it serves under (the caller's name is sent when empty); ``version``, ``image``,
     ``cluster``, ``node`` and ``precision`` are the axes that a failure is later attributed to. ``constraints``: guard
-    never sends the format that a caller asked for to this engine, and keeps to it by itself. An engine of the dialect
-    torch is a model in this process, at ``torch:///path`` (guard/engines/torch_engine.py)."""
+    never sends the format that a caller asked for to this engine, and keeps to it by itself. ``tool_format`` and
+    ``reasoning_format``: how the model marks calls and reasoning, where the engine leaves them in its text. An engine
+    of the dialect torch is a model in this process, at ``torch:///path`` (guard/engines/torch_engine.py)."""
 
     name: Name
     url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+(/.*)?|torch:///.+)$")]
@@ -66,6 +68,7 @@ class EngineConfig(_Section):
     precision: str = ""
     tokenizer: str = ""
     tool_format: str = ""
+    reasoning_format: str = "auto"
     timeouts: Timeouts = Timeouts()
 
     @field_validator("tool_format")
@@ -73,6 +76,13 @@ class EngineConfig(_Section):
     def _a_known_format(cls, value: str) -> str:
         if value and value not in FORMATS:
             raise ValueError(f"{value!r} is no known tool-call format (there are: {', '.join(sorted(FORMATS))})")
+        return value
+
+    @field_validator("reasoning_format")
+    @classmethod
+    def _a_known_way_to_reason(cls, value: str) -> str:
+        if value not in REASONING_FORMATS:
+            raise ValueError(f"{value!r} is no known format (there are: {', '.join(sorted(REASONING_FORMATS))})")
         return value
 
     def api_key(self) -> str | None:

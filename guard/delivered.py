@@ -14,15 +14,17 @@ from guard.events import CONTENT, REASONING, Release, ToolRelease
 
 class Delivered:
     """``tokens`` counts delivered tokens: exact where the engine named them (ids or logprobs), else one a delta.
-    ``token_ids`` is None once a piece came without its ids."""
+    ``token_ids`` is None once a piece came without its ids. ``lead`` is what the engine wrote before the content, where
+    the guard has split reasoning off it."""
 
-    __slots__ = ("_calls", "_texts", "token_ids", "tokens")
+    __slots__ = ("_calls", "_texts", "lead", "token_ids", "tokens")
 
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {}
         self._calls: list[tuple[str, str, list[str]]] = []
         self.token_ids: list[int] | None = []
         self.tokens = 0
+        self.lead = ""
 
     def add(self, release: Release) -> None:
         parts = self._texts.get(release.channel)
@@ -79,6 +81,7 @@ class Delivered:
         return Prefix(
             content=self.text(CONTENT),
             reasoning=self.text(REASONING),
+            lead=self.lead,
             tool_calls=self.calls,
             token_ids=tuple(self.token_ids) if self.token_ids is not None else None,
             prompt_token_ids=prompt_token_ids,

@@ -126,6 +126,9 @@ class Pipeline:
                 attempt=answer.number,
                 engine=engine,
                 tool_format=self._engine_configs[engine].tool_format or "auto",
+                # behind a seed of content there is no reasoning any more
+                reasoning_format=self._engine_configs[engine].reasoning_format if answer.seed is None else "none",
+                model=self._engine_configs[engine].model,
             )
             trail = self._trail(evidence, answer, guard)
             self._on_engine[engine] += 1

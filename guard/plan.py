@@ -17,6 +17,8 @@ from detectors.tail import Tail
 from guard.config import Policy
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.formats.content import ContentToolParser
+from guard.constraint.formats.reasoning import reasoning_form
+from guard.constraint.formats.splitter import ReasoningSplitter
 from guard.constraint.toolcall import ToolCallGuard
 from guard.events import CONTENT
 from guard.request import GenerationRequest
@@ -35,6 +37,7 @@ def plan_for(
     """``tools`` holds what was compiled already of the tools' schemas, by name; what is missing is compiled when
     called."""
     prompt = prompt_text(request)
+    asked = prompt_text(request, said_by_others=True)
     json_content = request.constraint is not None and request.constraint.kind in ("json_schema", "json_object")
     tool_names = tuple(tool.name for tool in request.tools)
 
@@ -57,16 +60,29 @@ def plan_for(
             compiled=tools,
         )
 
-    def new_text_calls(channel: str, format: str) -> ContentToolParser:
+    def new_text_calls(channel: str, format: str, model: str) -> ContentToolParser:
         return ContentToolParser(
-            format, request.tools, request.tool_choice, channel=channel, bare=request.constraint is None
+            format,
+            request.tools,
+            request.tool_choice,
+            channel=channel,
+            model=model or request.model,
+            bare=request.constraint is None,
         )
+
+    def new_splitter(format: str, model: str, inside: bool) -> ReasoningSplitter | None:
+        told = format != "auto"
+        if not (told or policy.repairs):
+            return None
+        form = reasoning_form(format, model or request.model, extra=request.extra, prompt=asked)
+        return ReasoningSplitter(form, told=told, inside=inside) if form is not None else None
 
     return Plan(
         new_panel=new_panel,
         new_integrity=lambda: StreamIntegrity(json=json_content),
         new_checker=(lambda: compiled.checker(policy.json_release, policy.repairs)) if compiled else None,
         new_tools=new_tools if request.tools else None,
+        new_splitter=new_splitter if request.kind == "chat" else None,
         new_text_calls=new_text_calls if request.tools and policy.repairs else None,
         act_on_detectors=policy.detectors == "enforce",
         act_on_constraints=policy.constraints == "enforce",
@@ -93,13 +109,16 @@ class Unwatched:
         return Facts(self.doubt, self._visible)
 
 
-def prompt_text(request: GenerationRequest) -> str | None:
-    """The text that the caller sent, its end at most; None for a prompt of token ids."""
+def prompt_text(request: GenerationRequest, *, said_by_others: bool = False) -> str | None:
+    """The text that the caller sent, its end at most; None for a prompt of token ids. ``said_by_others``: without the
+    earlier answers of the model itself."""
     if request.kind == "completion":
         return request.prompt[-PROMPT_CHARS:] if isinstance(request.prompt, str) else None
     parts: list[str] = []
     size = 0
     for message in reversed(request.messages):
+        if said_by_others and message.get("role") == "assistant":
+            continue
         text = _text(message.get("content"))
         parts.append(text)
         size += len(text)

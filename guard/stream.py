@@ -42,7 +42,7 @@ from guard.events import (
     tool_channel,
 )
 from guard.holding import Channel, Holding, split, without
-from guard.watch import CONSTRAINT_FAMILIES, Condemned, Plan, TextCalls
+from guard.watch import CONSTRAINT_FAMILIES, Condemned, Plan, Splitter, TextCalls
 
 
 class StreamGuard:
@@ -58,6 +58,8 @@ class StreamGuard:
         attempt: int = 1,
         engine: str = "",
         tool_format: str = "auto",
+        reasoning_format: str = "auto",
+        model: str = "",
     ) -> None:
         self._plan = plan
         self._delivered = delivered
@@ -65,7 +67,9 @@ class StreamGuard:
         self._attempt = attempt
         self._engine = engine
         self._tool_format = tool_format
+        self._model = model
         self._text_calls: dict[str, TextCalls] = {}
+        self._splitter = self._new_splitter(reasoning_format)
         self._channels: dict[str, Channel] = {}
         self._holding = Holding(choice, delivered, watched=plan.act_on_detectors, constrained=plan.act_on_constraints)
         self._tools = plan.new_tools() if plan.new_tools else None
@@ -94,7 +98,9 @@ class StreamGuard:
                 break
             kind = type(event)
             if kind is TextDelta:
-                if self._plan.new_text_calls is None:
+                if self._splitter is not None:
+                    self._maybe_reasoning(self._splitter, event, out)  # type: ignore[arg-type]
+                elif self._plan.new_text_calls is None:
                     self._text(event, out)  # type: ignore[arg-type]
                 else:
                     self._maybe_calls(event, out)  # type: ignore[arg-type]
@@ -134,12 +140,38 @@ class StreamGuard:
         self._holding.add(channel, start, delta)
         self._drain(out)
 
+    def _maybe_reasoning(self, splitter: Splitter, delta: TextDelta, out: list[GuardEvent]) -> None:
+        """Text of an answer whose engine may have left its reasoning in the content."""
+        if delta.channel == CONTENT:
+            self._read_content(splitter.feed(delta), out)
+            if splitter.settled:
+                self._delivered.lead = splitter.lead
+                self._splitter = None
+            return
+        if delta.channel == REASONING and delta.text:  # the engine splits it off by itself
+            self._splitter = None
+            self._read_content(splitter.finish(), out)
+        self._read_content((delta,), out)
+
+    def _read_content(self, pieces: Sequence[TextDelta | Finding | Repair], out: list[GuardEvent]) -> None:
+        if self._plan.new_text_calls is None:
+            self._read_calls(pieces, out)
+            return
+        for piece in pieces:
+            if self.ended:
+                return
+            if isinstance(piece, TextDelta):
+                self._maybe_calls(piece, out)
+            else:
+                self._read_calls((piece,), out)
+
     def _maybe_calls(self, delta: TextDelta, out: list[GuardEvent]) -> None:
         """Text of an answer that may call tools: the engine may have left the calls in it."""
         reader = self._text_calls.get(delta.channel)
         if reader is None:
             assert self._plan.new_text_calls is not None
-            reader = self._text_calls[delta.channel] = self._plan.new_text_calls(delta.channel, self._tool_format)
+            reader = self._plan.new_text_calls(delta.channel, self._tool_format, self._model)
+            self._text_calls[delta.channel] = reader
         self._read_calls(reader.feed(delta), out)
 
     def _read_calls(self, pieces: Sequence[TextDelta | ToolDelta | Finding | Repair], out: list[GuardEvent]) -> None:
@@ -214,6 +246,8 @@ class StreamGuard:
             if self.reason and self._fed() > self._fed_at_finish:
                 told = "the answer went on after its finish reason"
                 self._take((Finding("stream.after_finish", "warn", told, channel="stream"),), out)
+            if self._splitter is not None:
+                self._read_content(self._splitter.finish(), out)
             for reader in self._text_calls.values():
                 self._read_calls(reader.finish(), out)
             self._repair(out)
@@ -342,6 +376,12 @@ class StreamGuard:
     def _fed(self) -> int:
         """The characters that have come on all channels."""
         return sum(channel.fed for channel in self._channels.values())
+
+    def _new_splitter(self, format: str) -> Splitter | None:
+        delivered = self._delivered
+        if self._plan.new_splitter is None or delivered.lead or delivered.length(CONTENT) or delivered.calls:
+            return None
+        return self._plan.new_splitter(format, self._model, delivered.length(REASONING) > 0)
 
     def _open(self, name: str) -> Channel:
         checker = self._plan.new_checker() if name == CONTENT and self._plan.new_checker else None

@@ -37,6 +37,20 @@ class TextCalls(Protocol):
     def finish(self) -> Sequence[TextDelta | ToolDelta | Finding | Repair]: ...
 
 
+class Splitter(Protocol):
+    """Takes the reasoning out of the content, where an engine left it there (guard/constraint/formats/splitter.py)."""
+
+    @property
+    def settled(self) -> bool: ...
+
+    @property
+    def lead(self) -> str: ...
+
+    def feed(self, delta: TextDelta) -> Sequence[TextDelta | Finding | Repair]: ...
+
+    def finish(self) -> Sequence[TextDelta | Finding | Repair]: ...
+
+
 class Watcher(Detector, Protocol):
     """All detectors of one channel (detectors/panel.py)."""
 
@@ -65,14 +79,16 @@ class Integrity(Protocol):
 
 class Plan(Struct):
     """What every attempt at one answer is held against; made once a request from its constraint, tools and policy.
-    ``new_text_calls`` is given the channel and the engine's tool format. ``thorough``: an answer that is condemned is
-    read to its end all the same, to find everything that is wrong."""
+    ``new_text_calls`` is given the channel, the engine's tool format and its model's name, ``new_splitter`` the
+    engine's reasoning format, its model's name, and whether the answer goes on within its reasoning. ``thorough``: an
+    answer that is condemned is read to its end all the same, to find everything that is wrong."""
 
     new_panel: Callable[[str], Watcher]
     new_integrity: Callable[[], Integrity]
     new_checker: Callable[[], Checker] | None = None
     new_tools: Callable[[], ToolGuard] | None = None
-    new_text_calls: Callable[[str, str], TextCalls] | None = None
+    new_text_calls: Callable[[str, str, str], TextCalls] | None = None
+    new_splitter: Callable[[str, str, bool], Splitter | None] | None = None
     act_on_detectors: bool = True
     act_on_constraints: bool = True
     repairs: bool = True

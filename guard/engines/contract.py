@@ -20,12 +20,14 @@ from guard.request import GenerationRequest
 class Prefix(Struct):
     """What was already released of an answer that goes on here. ``token_ids`` where every token of it is known.
 
+    ``lead``: what the engine itself wrote before the content, reasoning and markup, where the guard has split it.
     ``reasoning`` and ``content`` are complete so far; ``tool_calls`` hold (id, name, arguments so far) in order.
     Token ids (also ``prompt_token_ids``) are only given to an engine with the tokenizer that they came from.
     """
 
     content: str = ""
     reasoning: str = ""
+    lead: str = ""
     tool_calls: tuple[tuple[str, str, str], ...] = ()
     token_ids: tuple[int, ...] | None = None
     prompt_token_ids: tuple[int, ...] | None = None

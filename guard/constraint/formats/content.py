@@ -24,7 +24,15 @@ from detectors.unmarked import JSON_CALLS, begins_call
 from guard.constraint.formats.arguments import Offer
 from guard.constraint.formats.contract import Args, Call, End, Malformed, Piece, Text, TextCall
 from guard.constraint.formats.cursor import Cursor
-from guard.constraint.formats.families import BARE, FORMATS, READERS, Reader, bare_json, bare_python
+from guard.constraint.formats.families import (
+    BARE,
+    FORMATS,
+    READERS,
+    Reader,
+    bare_json,
+    bare_python,
+    detect_format,
+)
 from guard.constraint.formats.jsoncalls import Broken
 from guard.events import CONTENT, Repair, TextDelta
 from guard.request import Tool, ToolChoice
@@ -39,7 +47,8 @@ _LEAD_CHARS: Final = 64
 
 
 class ContentToolParser:
-    """Reads one text channel of one answer. ``format`` is a key of families.FORMATS.
+    """Reads one text channel of one answer. ``format`` is a key of families.FORMATS; under ``auto`` every marker
+    counts, and the name of the ``model`` says what may stand there without one.
 
     ``begins_in``: the channel that the prompt has opened, where the format frames channels (Kimi K3). ``bare``: whether
     a call without any marker may begin the answer, where the format has such calls; not so when the caller asked for
@@ -53,10 +62,12 @@ class ContentToolParser:
         tool_choice: ToolChoice,
         *,
         channel: str = CONTENT,
+        model: str = "",
         begins_in: str = "",
         bare: bool = True,
     ) -> None:
         self._channel = channel
+        self._family = detect_format(model) if format == "auto" else format
         self._told = format != "auto"
         self._active = bool(tools) and tool_choice.mode != "none"
         self._offer = Offer({tool.name: tool.parameters for tool in tools if tool.raw.get("type") != "custom"})
@@ -113,11 +124,11 @@ class ContentToolParser:
     def _read(self) -> Generator[None, None, None]:
         yield
         c = self._cursor
-        if self._bare:
-            yield from self._head()
-        elif self._openers is FORMATS["harmony"] and (yield from c.follows("to=", skip_space=True)):
+        if self._family == "harmony" and (yield from c.follows("to=", skip_space=True)):
             # the prompt has opened the message, up to its recipient
             yield from self._section(READERS["<|channel|>"])
+        elif self._bare:
+            yield from self._head()
         while True:
             yield from self._plain()
             if c.at >= len(c.text):
