@@ -57,6 +57,11 @@ def test_a_small_file_is_enough() -> None:
             "c.yaml:3: engines[0].url: the dialect torch and a torch:/// address",
         ),
         (("dialect: vllm", "constraints: none"), "c.yaml:4: engines[0].constraints: "),
+        (("dialect: vllm", "tool_format: qwen"), "c.yaml:4: engines[0].tool_format: value error, 'qwen' is no known"),
+        (
+            ("dialect: vllm", "reasoning_format: deepseek"),
+            "c.yaml:4: engines[0].reasoning_format: value error, 'deepseek' is no known format (there are: apertus, ",
+        ),
     ],
 )
 def test_each_mistake_has_its_line_and_key(change: tuple[str, str], problem: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from guard.cases import judge
 from guard.constraint.formats.reasoning import FORMATS, Form, reasoning_form
 from guard.constraint.formats.splitter import MAX_HELD, ReasoningSplitter
 from guard.events import Finding, Repair, TextDelta
@@ -259,3 +260,66 @@ def test_a_prompt_about_the_markup_of_an_unknown_model() -> None:
     assert split("[THINK]x[/THINK]y", asked) == ("x", "y")
     known = form("auto", "Qwen3-8B", prompt="How do I strip <think> blocks?")
     assert split("<think>x</think>y", known) == ("x", "y")
+
+
+# --- in the guard ----------------------------------------------------------------------------------------------------
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+TOOLS = [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]
+
+
+def judged(content: str, *, model: str = "m", reasoning: str = "", **asked: Any) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    request = {"model": model, "messages": [{"role": "user", "content": "Please answer."}], **asked}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return judge({"id": "c", "request": request, "response": {"id": "r", "model": model, "choices": [choice]}})
+
+
+def test_a_constraint_is_on_what_follows_the_reasoning() -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
+    good = judged('<think>\nTwo: {"a": "?"}\n</think>\n\n{"a": 2}', response_format=form)
+    assert (good["action"], good["verdicts"]["format"]) == ("repair", "ok")
+    message = good["repaired"]["choices"][0]["message"]
+    assert (message["content"], message["reasoning_content"]) == ('{"a": 2}', 'Two: {"a": "?"}')
+    bad = judged('<think>\n{"a": 2}\n</think>\n\n{"a": "2"}', response_format=form)
+    assert (bad["action"], bad["verdicts"]["format"]) == ("block", "failed")
+    opened = judged('Two.\n</think>\n\n{"a": 2}', model="qwq-32b", response_format=form)
+    assert opened["action"] == "repair"
+    assert judged("<think>hm</think>yes", structured_outputs={"choice": ["yes", "no"]})["action"] == "repair"
+
+
+def test_a_call_behind_the_reasoning_is_made() -> None:
+    call = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+    made = judged(f"<think>\nhm\n</think>\n\n{call}", tools=TOOLS)
+    message = made["repaired"]["choices"][0]["message"]
+    assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"a": 1}'}
+    assert (message["content"], message["reasoning_content"]) == (None, "hm")
+    # within the reasoning it is a draft
+    draft = judged(f"<think>\n{call}\n</think>\n\nNo.", tools=TOOLS)
+    assert draft["repaired"]["choices"][0]["message"].get("tool_calls") is None
+
+
+def test_a_call_of_harmony_behind_its_analysis() -> None:
+    call = '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>'
+    text = f"<|channel|>analysis<|message|>hm<|end|><|start|>assistant{call}"
+    message = judged(text, tools=TOOLS, model="gpt-oss-20b")["repaired"]["choices"][0]["message"]
+    assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"a": 1}'}
+    assert message["reasoning_content"] == "hm"
+
+
+def test_an_engine_that_splits_by_itself_is_left_alone() -> None:
+    got = judged("Answer. </th", reasoning="hm", model="qwq-32b")
+    assert got["action"] == "pass"
+
+
+def test_a_stray_closing_tag_is_a_leak_where_no_template_opens_the_block() -> None:
+    assert judged("internal notes\n</think>Final answer.")["action"] == "block"
+    assert judged("internal notes\n</think>Final answer.", model="qwen3-8b")["action"] == "block"
+
+
+def test_an_answer_that_never_comes_out_of_its_reasoning() -> None:
+    got = judged("<think>hm")
+    assert got["action"] == "block"
+    assert "empty.reasoning_only" in [finding["code"] for finding in got["findings"]]
