@@ -9,16 +9,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
-from guard.options import as_json, config_option, read_config, reading
+from guard.options import age, as_json, config_option, read_config, reading
 from guard.store_command import store
+from guard.traces_command import traces
 
 
 class Commands(click.Group):
@@ -118,15 +117,6 @@ def _line(verdict: dict[str, Any]) -> str:
     return text
 
 
-def _since(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    from guard.trace.overview import age_seconds
-
-    try:
-        return None if value is None else time.time() - age_seconds(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 @main.command(
     epilog="""\b
 Examples:
@@ -138,7 +128,7 @@ Exit codes: 0 all answer, 1 at least one does not, 2 the configuration is wrong 
 )
 @config_option
 @click.option("--contradictions", is_flag=True, help="Instead: formats that engines were sent and broke, by traces.")
-@click.option("--since", callback=_since, help="With --contradictions: not older than this: 90s, 15m, 24h, 7d.")
+@click.option("--since", callback=age, help="With --contradictions: not older than this: 90s, 15m, 24h, 7d.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON instead of a table.")
 def engines(config_path: Path, contradictions: bool, since: float | None, json_: bool) -> None:
     """Ask every configured engine how it is, or the traces which engines broke what they were asked to enforce."""
@@ -170,74 +160,7 @@ def _contradictions(config_path: Path, since: float | None, json_: bool) -> None
         show(contradictions_table(found))
 
 
-def _family(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    return value and value.removesuffix(".*")
-
-
-@main.group()
-def traces() -> None:
-    """Look at what was recorded."""
-
-
-@traces.command(
-    "list",
-    epilog="""\b
-Examples:
-  outguard traces list --limit 20
-  outguard traces list --outcome failed --since 2h
-  outguard traces list --finding 'repetition.*' --json""",
-)
-@config_option
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="The newest so many.")
-@click.option("--outcome", type=click.Choice(["ok", "failed", "cancelled", "invalid"]), help="Only these.")
-@click.option("--model", help="Only this model.")
-@click.option("--engine", help="Only requests with an attempt on this engine.")
-@click.option("--finding", callback=_family, help="Only requests with such a finding: a code, or a family as json.*")
-@click.option("--since", callback=_since, help="Not older than this: 90s, 15m, 24h, 7d.")
-@click.option("--json", "json_", is_flag=True, help="Print JSON instead of a table.")
-def list_(config_path: Path, json_: bool, limit: int, **filters: Any) -> None:
-    """The newest requests."""
-    from guard.tables import show, traces_table
-    from guard.trace.overview import overview
-
-    with reading(config_path) as reader:
-        rows = overview(reader, limit, {name: value for name, value in filters.items() if value})
-    if json_:
-        click.echo(
-            as_json([{**msgspec.to_builtins(r.request), "engines": r.engines, "findings": r.findings} for r in rows])
-        )
-    else:
-        show(traces_table(rows))
-
-
-@traces.command(
-    "show",
-    epilog="""\b
-Examples:
-  outguard traces show 4bf92f35
-  outguard traces show 4bf92f35 --json
-
-Exit codes: 0 shown, 1 there is no such trace, 2 the store cannot be read.""",
-)
-@click.argument("trace_id")
-@config_option
-@click.option("--json", "json_", is_flag=True, help="Print JSON instead of a page.")
-def show_trace(trace_id: str, config_path: Path, json_: bool) -> None:
-    """One request: its attempts, findings, seams and verdicts. TRACE_ID may be shortened."""
-    from guard.tables import show, trace_page
-
-    with reading(config_path) as reader:
-        record = reader.get_request(trace_id)
-        outcomes = reader.outcomes(record.trace_id) if record else []
-    if record is None:
-        click.echo(f"outguard traces: there is no trace that begins with {trace_id}", err=True)
-        sys.exit(1)
-    if json_:
-        click.echo(as_json({**msgspec.to_builtins(record), "outcomes": msgspec.to_builtins(outcomes)}))
-    else:
-        show(trace_page(record, outcomes))
-
-
+main.add_command(traces)
 main.add_command(store)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,16 @@ config_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option
     type=click.Path(path_type=Path),
     help="The configuration file (or OUTGUARD_CONFIG).",
 )
+
+
+def age(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    """For options such as --since 24h: the Unix seconds so long ago."""
+    from guard.trace.overview import age_seconds
+
+    try:
+        return None if value is None else time.time() - age_seconds(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def read_config(path: Path) -> Config:

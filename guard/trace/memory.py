@@ -13,7 +13,16 @@ import msgspec
 from guard.trace.reader import BODIES
 from guard.trace.record import AttemptRecord, FindingRecord, OutcomeRecord, RequestRecord
 from guard.trace.rows import ARRAYS, Row
-from guard.trace.store import QUERY_ROWS, AmbiguousTrace, QueryError, RequestFilter, Unavailable, as_filter
+from guard.trace.store import (
+    ATTEMPT_FILTERS,
+    QUERY_ROWS,
+    REQUEST_FILTERS,
+    AmbiguousTrace,
+    QueryError,
+    RequestFilter,
+    Unavailable,
+    as_filter,
+)
 
 
 class NoStore:
@@ -85,20 +94,27 @@ class MemoryStore:
             return None
         if len(ids) > 1:
             raise AmbiguousTrace(trace, ids)
-        record = msgspec.convert(found[0], RequestRecord)
-        record.attempts = self.attempts(record.trace_id)
+        record = msgspec.convert(max(found, key=lambda row: row["started_at"]), RequestRecord)
+        record.attempts = self.attempts(record.trace_id, record.request_id)
         return record
 
-    def attempts(self, trace_id: str) -> list[AttemptRecord]:
-        attempts = [msgspec.convert(row, AttemptRecord) for row in self._of("attempts", trace_id)]
+    def get_requests(self, requests: Sequence[RequestRecord]) -> list[RequestRecord]:
+        names = [(request.trace_id, request.request_id) for request in requests]
+        rows = {(row["trace_id"], row["request_id"]): row for row in self._rows.get("requests", ())}
+        found = [msgspec.convert(rows[name], RequestRecord) for name in names if name in rows]
+        for record in found:
+            record.attempts = self.attempts(record.trace_id, record.request_id)
+        return found
+
+    def attempts(self, trace_id: str, request_id: str = "") -> list[AttemptRecord]:
+        attempts = [msgspec.convert(row, AttemptRecord) for row in self._of("attempts", trace_id, request_id)]
+        findings = self.findings(trace_id, request_id)
         for attempt in attempts:
-            attempt.findings = [
-                f for f in self.findings(trace_id) if (f.choice, f.attempt) == (attempt.choice, attempt.attempt)
-            ]
+            attempt.findings = [f for f in findings if (f.choice, f.attempt) == (attempt.choice, attempt.attempt)]
         return attempts
 
-    def findings(self, trace_id: str) -> list[FindingRecord]:
-        return [msgspec.convert(row, FindingRecord) for row in self._of("findings", trace_id)]
+    def findings(self, trace_id: str, request_id: str = "") -> list[FindingRecord]:
+        return [msgspec.convert(row, FindingRecord) for row in self._of("findings", trace_id, request_id)]
 
     def outcomes(self, trace_id: str) -> list[OutcomeRecord]:
         found = [msgspec.convert(row, OutcomeRecord) for row in self._of("outcomes", trace_id)]
@@ -116,11 +132,15 @@ class MemoryStore:
     def __exit__(self, *exception: object) -> None:
         pass
 
-    def _of(self, table: str, trace_id: str) -> list[dict[str, Any]]:
-        return [row for row in self._rows.get(table, ()) if row["trace_id"] == trace_id]
+    def _of(self, table: str, trace_id: str, request_id: str = "") -> list[dict[str, Any]]:
+        return [
+            row
+            for row in self._rows.get(table, ())
+            if row["trace_id"] == trace_id and (not request_id or row["request_id"] == request_id)
+        ]
 
     def _matches(self, row: dict[str, Any], wanted: RequestFilter) -> bool:
-        for name in ("model", "tenant", "policy", "outcome", "error_code", "retention", "protocol"):
+        for name in REQUEST_FILTERS:
             if getattr(wanted, name) and row[name] != getattr(wanted, name):
                 return False
         if wanted.since is not None and row["started_at"] < wanted.since:
@@ -129,7 +149,7 @@ class MemoryStore:
             return False
         if wanted.recovered is not None and row["recovered"] != wanted.recovered:
             return False
-        places = {name: value for name in ("engine", "image", "cluster") if (value := getattr(wanted, name))}
+        places = {name: value for name in ATTEMPT_FILTERS if (value := getattr(wanted, name))}
         if places and not any(
             all(attempt[name] == value for name, value in places.items())
             for attempt in self._of("attempts", row["trace_id"])

@@ -12,12 +12,26 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from guard.trace.record import AttemptRecord, FindingRecord, OutcomeRecord, RequestRecord
-from guard.trace.store import QUERY_ROWS, AmbiguousTrace, RequestFilter, as_filter
+from guard.trace.store import (
+    ATTEMPT_FILTERS,
+    QUERY_ROWS,
+    REQUEST_FILTERS,
+    AmbiguousTrace,
+    QueryError,
+    RequestFilter,
+    as_filter,
+)
 
 T = TypeVar("T")
 
 TIMES: Final = frozenset({"started_at", "reported_at", "first_at", "last_at"})
 BODIES: Final = frozenset({"request_body", "output_text"})
+
+TOGETHER: Final = 200
+"""How many whole requests are asked for at once."""
+
+TOO_MUCH: Final = 396
+"""ClickHouse's number for an answer that passes the limits."""
 
 
 def columns(record: type[Any], without: frozenset[str] = frozenset()) -> list[str]:
@@ -68,7 +82,7 @@ class SqlReader(ABC):
     def list_requests(
         self, limit: int = 50, filters: RequestFilter | Mapping[str, Any] | None = None
     ) -> list[RequestRecord]:
-        where, params = _conditions(as_filter(filters))
+        where, params = conditions(as_filter(filters))
         limit = max(1, min(limit, QUERY_ROWS))
         rows = self.query(
             f"SELECT {select(RequestRecord, BODIES)} FROM requests WHERE {where} "
@@ -90,8 +104,49 @@ class SqlReader(ABC):
         if len(ids) > 1:
             raise AmbiguousTrace(trace, ids)
         record = to_record(found[0], RequestRecord)
-        record.attempts = self.attempts(record.trace_id)
+        record.attempts = self.attempts(record.trace_id, record.request_id)
         return record
+
+    def get_requests(self, requests: Sequence[RequestRecord]) -> list[RequestRecord]:
+        found: list[RequestRecord] = []
+        for start in range(0, len(requests), TOGETHER):
+            found += self._whole(requests[start : start + TOGETHER])
+        return found
+
+    def _whole(self, requests: Sequence[RequestRecord]) -> list[RequestRecord]:
+        params = {
+            "traces": [request.trace_id for request in requests],
+            "requests": [request.request_id for request in requests],
+        }
+        where = "trace_id IN {traces:Array(String)} AND request_id IN {requests:Array(String)}"
+        order = "ORDER BY spool_segment, spool_offset, spool_row"
+        try:
+            heads = self.query(f"SELECT {select(RequestRecord)} FROM requests WHERE {where}", params)
+            rows = self.query(
+                f"SELECT {select(AttemptRecord)}, trace_id, request_id FROM attempts WHERE {where} {order}", params
+            )
+            told = self.query(
+                f"SELECT {select(FindingRecord)}, trace_id, request_id FROM findings WHERE {where} {order}", params
+            )
+        except QueryError as error:
+            if error.code != TOO_MUCH or len(requests) == 1:
+                raise
+            half = len(requests) // 2
+            return self._whole(requests[:half]) + self._whole(requests[half:])
+        whole = {(row["trace_id"], row["request_id"]): to_record(row, RequestRecord) for row in heads}
+        findings: dict[tuple[str, str, int, int], list[FindingRecord]] = {}
+        for row in told:
+            finding = to_record(row, FindingRecord)
+            key = (row["trace_id"], row["request_id"], finding.choice, finding.attempt)
+            findings.setdefault(key, []).append(finding)
+        for row in rows:
+            attempt = to_record(row, AttemptRecord)
+            name = (row["trace_id"], row["request_id"])
+            attempt.findings = findings.get((*name, attempt.choice, attempt.attempt), [])
+            if name in whole:
+                whole[name].attempts.append(attempt)
+        names = ((request.trace_id, request.request_id) for request in requests)
+        return [whole[name] for name in names if name in whole]
 
     def _find(self, where: str, trace: str) -> list[dict[str, Any]]:
         if not trace:
@@ -101,27 +156,24 @@ class SqlReader(ABC):
             {"trace": trace},
         )
 
-    def attempts(self, trace_id: str) -> list[AttemptRecord]:
-        found = [
-            to_record(row, AttemptRecord)
-            for row in self.query(
-                f"SELECT {select(AttemptRecord)} FROM attempts WHERE trace_id = {{trace:String}} "
-                "ORDER BY spool_segment, spool_offset, spool_row",
-                {"trace": trace_id},
-            )
-        ]
-        findings = self.findings(trace_id)
+    def attempts(self, trace_id: str, request_id: str = "") -> list[AttemptRecord]:
+        found = self._of(trace_id, request_id, AttemptRecord, "attempts")
+        findings = self.findings(trace_id, request_id)
         for attempt in found:
             attempt.findings = [f for f in findings if (f.choice, f.attempt) == (attempt.choice, attempt.attempt)]
         return found
 
-    def findings(self, trace_id: str) -> list[FindingRecord]:
+    def findings(self, trace_id: str, request_id: str = "") -> list[FindingRecord]:
+        return self._of(trace_id, request_id, FindingRecord, "findings")
+
+    def _of(self, trace_id: str, request_id: str, record: type[T], table: str) -> list[T]:
         rows = self.query(
-            f"SELECT {select(FindingRecord)} FROM findings WHERE trace_id = {{trace:String}} "
+            f"SELECT {select(record)} FROM {table} WHERE trace_id = {{trace:String}}"
+            f"{' AND request_id = {request:String}' if request_id else ''} "
             "ORDER BY spool_segment, spool_offset, spool_row",
-            {"trace": trace_id},
+            {"trace": trace_id, "request": request_id},
         )
-        return [to_record(row, FindingRecord) for row in rows]
+        return [to_record(row, record) for row in rows]
 
     def outcomes(self, trace_id: str) -> list[OutcomeRecord]:
         rows = self.query(
@@ -132,10 +184,11 @@ class SqlReader(ABC):
         return [to_record(row, OutcomeRecord) for row in rows]
 
 
-def _conditions(filters: RequestFilter) -> tuple[str, dict[str, Any]]:
+def conditions(filters: RequestFilter) -> tuple[str, dict[str, Any]]:
+    """What a filter is in SQL over ``requests``, and its parameters."""
     where: list[str] = []
     params: dict[str, Any] = {}
-    for name in ("model", "tenant", "policy", "outcome", "error_code", "retention", "protocol"):
+    for name in REQUEST_FILTERS:
         value = getattr(filters, name)
         if value:
             where.append(f"{name} = {{{name}:String}}")
@@ -147,7 +200,7 @@ def _conditions(filters: RequestFilter) -> tuple[str, dict[str, Any]]:
             params[name] = round(value * 1e6)
     if filters.recovered is not None:
         where.append(f"recovered = {str(filters.recovered).lower()}")
-    places: Sequence[str] = [name for name in ("engine", "image", "cluster") if getattr(filters, name)]
+    places: Sequence[str] = [name for name in ATTEMPT_FILTERS if getattr(filters, name)]
     if places:
         inner = " AND ".join(f"{name} = {{{name}:String}}" for name in places)
         where.append(f"trace_id IN (SELECT trace_id FROM attempts WHERE {inner})")

@@ -62,8 +62,8 @@ class AmbiguousTrace(StoreError):
 
 class RequestFilter(Struct, frozen=True, forbid_unknown_fields=True):
     """Empty means any. ``since`` and ``until`` are Unix seconds; ``finding`` is a code (``json.invalid``), a family
-    (``json``) or a pattern (``json.*``); ``engine``, ``image``, ``cluster`` and ``finding`` hold when any attempt of
-    the request has them."""
+    (``json``) or a pattern (``json.*``), and holds when any attempt of the request has it; the axes of an attempt
+    (``engine`` and what follows it) hold when one attempt has them all."""
 
     since: float | None = None
     until: float | None = None
@@ -75,10 +75,17 @@ class RequestFilter(Struct, frozen=True, forbid_unknown_fields=True):
     retention: str = ""
     protocol: str = ""
     recovered: bool | None = None
+    finding: str = ""
     engine: str = ""
+    engine_version: str = ""
     image: str = ""
     cluster: str = ""
-    finding: str = ""
+    node: str = ""
+    precision: str = ""
+
+
+REQUEST_FILTERS: Final = ("model", "tenant", "policy", "outcome", "error_code", "retention", "protocol")
+ATTEMPT_FILTERS: Final = ("engine", "engine_version", "image", "cluster", "node", "precision")
 
 
 class Store(Protocol):
@@ -114,13 +121,19 @@ class TraceReader(Protocol):
         ...
 
     def get_request(self, trace: str) -> RequestRecord | None:
-        """By trace id, the beginning of one, or a request id; with its attempts and their findings. Raises
-        AmbiguousTrace."""
+        """By trace id, the beginning of one, or a request id; with its attempts and their findings. Of several requests
+        in one trace (a caller's own) the newest. Raises AmbiguousTrace."""
         ...
 
-    def attempts(self, trace_id: str) -> list[AttemptRecord]: ...
+    def get_requests(self, requests: Sequence[RequestRecord]) -> list[RequestRecord]:
+        """Whole records of what ``list_requests`` gave, in that order."""
+        ...
 
-    def findings(self, trace_id: str) -> list[FindingRecord]: ...
+    def attempts(self, trace_id: str, request_id: str = "") -> list[AttemptRecord]:
+        """Of one request of the trace, or of all."""
+        ...
+
+    def findings(self, trace_id: str, request_id: str = "") -> list[FindingRecord]: ...
 
     def outcomes(self, trace_id: str) -> list[OutcomeRecord]:
         """In the order of the reports: the last of a call holds."""

@@ -122,6 +122,8 @@ def test_everything_comes_back(put: Put, make: Make) -> None:
         ids(finding="repetition") == ids(finding="repetition.token") == ids(finding="rep*.tok*") == {"req-1", "req-2"}
     )
     assert ids(finding="repetition.tok") == ids(finding="r_petition.token") == set()
+    assert ids(node="n1", precision="fp8", engine_version="0.9") == {"req-1", "req-2"}
+    assert ids(node="n1", precision="bf16") == set()
     assert ids(recovered=False) == {"plain"}
     assert ids(model="small", recovered=True) == {"req-1", "req-2"}
     assert ids(until=first.started_at - 1) == {"plain"}
@@ -129,6 +131,25 @@ def test_everything_comes_back(put: Put, make: Make) -> None:
     assert ids(model="' OR 1=1 --") == set()
     with pytest.raises(QueryError, match="colour"):
         reader.list_requests(5, {"colour": "red"})
+
+
+def test_several_requests_of_one_trace(put: Put, make: Make) -> None:
+    """A caller's own trace may hold many: each has its own attempts."""
+    trace = "c" * 32
+    one, two, other = make(1, trace_id=trace), make(2, trace_id=trace), make(3)
+    two.started_at += 1
+    two.attempts = two.attempts[1:]
+    reader = put([one, two, other])
+    assert encoded(reader.get_request(trace)) == encoded(two)
+    assert encoded(reader.get_request("req-1")) == encoded(one)
+    assert len(reader.attempts(trace)) == 3
+    assert [a.engine for a in reader.attempts(trace, "req-2")] == ["second"]
+    assert len(reader.findings(trace)) == len(reader.findings(trace, "req-1")) == 2
+    listed = reader.list_requests()
+    assert [encoded(whole) for whole in reader.get_requests(listed)] == [
+        encoded({"req-1": one, "req-2": two, "req-3": other}[head.request_id]) for head in listed
+    ]
+    assert reader.get_requests([make(9)]) == []
 
 
 def test_a_short_id_may_mean_several(put: Put, make: Make) -> None:
