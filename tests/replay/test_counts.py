@@ -1,0 +1,36 @@
+"""Outcomes counted by cell and request, here and in the store."""
+
+from __future__ import annotations
+
+import pytest
+
+from replay.counts import Count, counted, counts, counts_query, failing
+from replay.observation import Cell
+from tests.replay.answers import spoken
+
+A, B = Cell("a", cluster="x"), Cell("b", cluster="y")
+
+
+def test_runs_are_counted_by_cell_and_request() -> None:
+    runs = [spoken("yes", A), spoken("no", A, correct=False), spoken("yes", B), spoken("", B, error="refused")]
+    found = counts(runs, failing("wrong", lambda _: None), ["engine", "cluster"])
+    assert found == [
+        Count({"engine": "a", "cluster": "x"}, "r", 2, 1),
+        Count({"engine": "b", "cluster": "y"}, "r", 1, 0),
+    ]
+    assert sum(each.failures for each in counts(runs, failing("error", lambda _: None))) == 1
+    assert counts(runs, failing("differs", lambda run: run.content == "no "), ["engine"])[0].failures == 1
+
+
+def test_a_query_names_what_it_does_not_know() -> None:
+    with pytest.raises(ValueError, match="no such axis: colour"):
+        counts_query(["image", "colour"])
+    with pytest.raises(ValueError, match="no such failure: bad"):
+        counts_query(["image"], failure="bad")
+    with pytest.raises(ValueError, match="no such stratum: day"):
+        counts_query(["image"], stratum="day")
+
+
+def test_rows_of_the_store_are_counts() -> None:
+    row = {"axis_image": "1.2", "axis_concurrency": "8", "stratum": "m 64", "runs": 9, "failures": 2}
+    assert counted(["image", "concurrency"], [row]) == [Count({"image": "1.2", "concurrency": "8"}, "m 64", 9, 2)]
