@@ -24,6 +24,14 @@ class Job(Struct):
     tools: dict[str, CompiledConstraint]
     deadline: float
 
+    @property
+    def prompt_hash(self) -> int:
+        """Tells prompts apart, within this process."""
+        request = self.request
+        if request.kind == "completion":
+            return hash(request.prompt)
+        return hash(tuple(map(str, request.messages)))
+
 
 async def admit(config: Config, constraints: ConstraintCache, request: GenerationRequest, *, now: float) -> Job:
     """Raises RequestError, naming the field that is wrong."""

@@ -21,21 +21,24 @@ from guard.engines.contract import Capabilities, EngineRequest
 from guard.events import CONTENT, Failed, Finished, Found, GuardEvent, Recovery, Release, Usage, Verdicts
 from guard.request import GenerationRequest, Sampling
 from guard.retry import Attempts
+from guard.routing import Router
 from guard.stream import StreamGuard
 from guard.watch import Condemned
 
 
 class Answer:
     """``kept`` collects what is released for a caller that does not stream; None for one that does. ``seed`` is what
-    the next attempt begins with when it holds the answer to its constraint."""
+    the next attempt begins with when it holds the answer to its constraint. ``engine`` is the one to be asked next."""
 
-    def __init__(self, job: Job, choice: int, capabilities: Mapping[str, Capabilities]) -> None:
+    def __init__(
+        self, job: Job, choice: int, capabilities: Mapping[str, Capabilities], router: Router, engine: str
+    ) -> None:
         self.job = job
         self.choice = choice
         self.request = _one_choice(job, choice)
         self.delivered = Delivered()
         self.kept: list[GuardEvent] | None = None if job.request.stream else []
-        self.engine = job.engines[0]
+        self.engine = engine
         self.number = 0
         self.retry_after: float | None = None
         self._not_before: dict[str, float] = {}
@@ -48,6 +51,7 @@ class Answer:
         self.failure: Failed | None = None
         self.verdicts = Verdicts()
         self._capabilities = capabilities
+        self._router = router
         self._tried: Counter[str] = Counter()
         self._alternatives = 0
         self._constrains = True
@@ -119,6 +123,11 @@ class Answer:
         return False
 
     @property
+    def alone(self) -> bool:
+        """Whether the attempt asks no engine: the constraint has left nothing to say."""
+        return self.seed is not None and self.seed.mend.whole
+
+    @property
     def hides(self) -> bool:
         """Whether the engine's log probabilities are more than the caller asked for, and so not to be shown."""
         return self._alternatives > 0
@@ -142,7 +151,8 @@ class Answer:
         else:
             self._blame = why
         self.verdicts = guard.verdicts()
-        resuming = self._next(resume=True) if self._can_go_on(guard) else None
+        resuming = self._next(now, resume=True) if self._can_go_on(guard) else None
+        fresh = self._next(now, resume=False)
         afresh = self.delivered.nothing or (
             self.kept is not None and (resuming is None or not self._keeps_constraint(resuming))
         )
@@ -151,22 +161,23 @@ class Answer:
             Situation(
                 cause=self._blame.cause if self._blame else "",
                 delivered=not afresh,
-                attempts_left=self._attempts.left(now) and not self._told_to_wait(resuming, now),
+                attempts_left=self._attempts.left(now) and not self._told_to_wait(fresh if afresh else resuming, now),
+                reachable=fresh is not None,
                 resumable=resuming is not None,
                 enforceable=seed is not None,
             )
         )
         self.seed = seed if action.kind == "enforce" else None
-        if action.kind == "retry":
+        if action.kind == "retry" and fresh is not None:
             self._start_afresh()
-            self.engine = self._next(resume=False) or self.engine
+            self.engine = fresh
         elif action.kind == "resume" and resuming is not None:
             self.wasted += max(0, self._resumed_at + guard.tokens - self.delivered.tokens)
             self.engine = resuming
         elif seed is not None:
             kept = self.delivered.tokens + sum(map(token_count, seed.held))
             self.wasted += max(0, self._resumed_at + guard.tokens - kept)
-            self.engine = self._enforcer(self.delivered.text() + seed.text) or self.engine
+            self.engine = self._enforcer(self.delivered.text() + seed.text, now) or self.engine
         return action
 
     def recovery(self, action: Action, failed: str, why: Condemned) -> list[GuardEvent]:
@@ -254,7 +265,8 @@ class Answer:
         if why.channel != CONTENT or self.delivered.calls or not self.enforcement.helps(why.cause):
             return None
         afresh = (self.delivered.nothing or self.kept is not None) and self._attempts.left(now)
-        if afresh and any(self._natively(name) for name in self.job.engines if not self._tried[name]):
+        untried = [name for name in self.job.engines if not self._tried[name] and self._router.takes(name, now)]
+        if afresh and any(map(self._natively, untried)):
             return None
         salvage = guard.salvage()
         if salvage is None or (salvage.taken_back and self.kept is None):
@@ -263,20 +275,21 @@ class Answer:
         text = delivered[: len(delivered) - salvage.taken_back] + "".join(piece.text for piece in salvage.held)
         told, most = self._alternatives, self._most(self.engine)
         seed = self.enforcement.seed(text, salvage, why.cause, self.choice, told=told, most=most)
-        if seed is None or (not seed.mend.whole and self._enforcer(text + seed.mend.added) is None):
+        if seed is None or (not seed.mend.whole and self._enforcer(text + seed.mend.added, now) is None):
             return None
         if salvage.taken_back and self.kept is not None:
             self.kept = taken_back(self.kept, salvage.taken_back)
             self.delivered = delivered_of(self.kept, self.delivered.lead)
         return seed
 
-    def _enforcer(self, text: str) -> str | None:
+    def _enforcer(self, text: str, now: float) -> str | None:
         """The engine to go on with: one that is still constrained by itself there, else the one that spoke."""
         names = [name for name in self.job.engines if not text or self._resumes(name)]
         constrains = self._keeps_constraint if text else self._natively
         return min(
             names,
             key=lambda name: (
+                not self._router.takes(name, now),
                 not constrains(name),
                 name != self.engine,
                 self._tried[name],
@@ -314,22 +327,20 @@ class Answer:
         """Whether what was delivered can still become a valid answer, and is text (a half call cannot be continued)."""
         return self.job.policy.resume and not self.delivered.calls and not guard.dead_end
 
-    def _next(self, *, resume: bool) -> str | None:
-        """The least tried engine, among equals one that constrains what is constrained, then in the route's order."""
-        names: Sequence[str] = self.job.engines
-        if resume:
-            names = [n for n in names if self._resumes(n)]
+    def _next(self, now: float, *, resume: bool) -> str | None:
+        """The least tried engine that takes requests, among equals one that constrains what is constrained, then as
+        the route has it. None: there is none."""
+        names = [n for n in self.job.engines if self._router.takes(n, now) and (not resume or self._resumes(n))]
         free = self.request.constraint is None
         return min(
             names,
-            key=lambda n: (self._tried[n], not (free or self._natively(n)), self.job.engines.index(n)),
+            key=lambda n: (self._tried[n], not (free or self._natively(n)), self._router.rank(n, self.engine, now)),
             default=None,
         )
 
-    def _told_to_wait(self, resuming: str | None, now: float) -> bool:
+    def _told_to_wait(self, engine: str | None, now: float) -> bool:
         """Whether the engine that would be next asks for more patience than the policy has: then the caller is told."""
-        engine = resuming or self._next(resume=False) or self.engine
-        return self._not_before.get(engine, now) - now > self.job.policy.backoff_max
+        return engine is not None and self._not_before.get(engine, now) - now > self.job.policy.backoff_max
 
     def _resumes(self, engine: str) -> bool:
         """A text completion goes on anywhere: its prompt is only longer."""

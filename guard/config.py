@@ -17,11 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from guard.constraint.formats.families import FORMATS
 from guard.constraint.formats.reasoning import FORMATS as REASONING_FORMATS
+from guard.health.settings import HealthSettings
+from guard.section import Seconds
 from guard.trace.store import parse_dsn
 
 Section = TypeVar("Section", bound=BaseModel)
 Dialect = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "plain", "torch"]
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:-]*$")]
 
 
@@ -52,7 +53,8 @@ class EngineConfig(_Section):
     ``cluster``, ``node`` and ``precision`` are the axes that a failure is later attributed to. ``constraints``: guard
     never sends the format that a caller asked for to this engine, and keeps to it by itself. ``tool_format`` and
     ``reasoning_format``: how the model marks calls and reasoning, where the engine leaves them in its text. An engine
-    of the dialect torch is a model in this process, at ``torch:///path`` (guard/engines/torch_engine.py)."""
+    of the dialect torch is a model in this process, at ``torch:///path`` (guard/engines/torch_engine.py). ``drain``: it
+    is given nothing new."""
 
     name: Name
     url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+(/.*)?|torch:///.+)$")]
@@ -70,6 +72,7 @@ class EngineConfig(_Section):
     tool_format: str = ""
     reasoning_format: str = "auto"
     timeouts: Timeouts = Timeouts()
+    drain: bool = False
 
     @field_validator("tool_format")
     @classmethod
@@ -90,11 +93,13 @@ class EngineConfig(_Section):
 
 
 class RouteConfig(_Section):
-    """``engines`` in the order in which they are tried."""
+    """``engines``: ordered are tried in this order; least_loaded are asked by what they have to do, one prompt's
+    beginning rather by the engine that knows it (guard/routing.py)."""
 
     model: Name
     engines: Annotated[tuple[Name, ...], Field(min_length=1)]
     policy: str = "default"
+    balance: Literal["ordered", "least_loaded"] = "ordered"
 
 
 class Policy(_Section):
@@ -177,6 +182,7 @@ class Config(_Section):
     policies: Annotated[dict[str, Policy], Field(validate_default=True)] = {}
     trace: TraceConfig = TraceConfig()
     limits: Limits = Limits()
+    health: HealthSettings = HealthSettings()
 
     @field_validator("policies")
     @classmethod

@@ -27,13 +27,14 @@ class Action(NamedTuple):
 class Situation(NamedTuple):
     """``cause``: a finding's code, ``fault.KIND`` (the engine failed in mid-stream), ``open.KIND`` (it did not accept
     the request) or empty. ``delivered``: the caller holds a part of this answer. ``attempts_left``: another attempt is
-    allowed by policy and time. ``resumable``: an engine is left that can go on from what was delivered, and what was
-    delivered can still become a valid answer. ``enforceable``: the constraint was broken, and there is a way on from
-    the last place where it was not (guard/enforce.py)."""
+    allowed by policy and time. ``reachable``: an engine takes requests. ``resumable``: one of them can go on from what
+    was delivered, and what was delivered can still become a valid answer. ``enforceable``: the constraint was broken,
+    and there is a way on from the last place where it was not (guard/enforce.py)."""
 
     cause: str
     delivered: bool = False
     attempts_left: bool = True
+    reachable: bool = True
     resumable: bool = False
     enforceable: bool = False
 
@@ -42,31 +43,25 @@ class Row(NamedTuple):
     """``cause`` is a pattern; None in a column means: does not matter."""
 
     cause: str
-    delivered: bool | None
-    attempts_left: bool | None
-    resumable: bool | None
-    enforceable: bool | None
     action: Kind
     why: str
+    delivered: bool | None = None
+    attempts_left: bool | None = None
+    reachable: bool | None = None
+    resumable: bool | None = None
+    enforceable: bool | None = None
 
 
 TABLE: Final[tuple[Row, ...]] = (
-    Row("", None, None, None, None, "finish", "the answer is whole and nothing condemns it"),
-    Row(
-        "open.refused",
-        None,
-        None,
-        None,
-        None,
-        "fail",
-        "the engine says that the request itself is wrong: so would the others",
-    ),
-    Row("deadline", None, None, None, None, "fail", "the caller's time is up"),
-    Row("*", None, None, None, True, "enforce", "the answer goes on from its last valid character"),
-    Row("*", None, False, None, False, "fail", "no attempt is left"),
-    Row("*", False, True, None, False, "retry", "nothing left yet: the answer starts afresh on another engine"),
-    Row("*", True, True, True, False, "resume", "the answer goes on from the last clean character"),
-    Row("*", True, True, False, False, "fail", "no engine can go on from what was delivered"),
+    Row("", "finish", "the answer is whole and nothing condemns it"),
+    Row("open.refused", "fail", "the engine says that the request itself is wrong: so would the others"),
+    Row("deadline", "fail", "the caller's time is up"),
+    Row("*", "enforce", "the answer goes on from its last valid character", enforceable=True),
+    Row("*", "fail", "no attempt is left", attempts_left=False),
+    Row("*", "retry", "nothing left yet: the answer starts afresh on another engine", delivered=False, reachable=True),
+    Row("*", "fail", "no engine takes requests now", delivered=False, reachable=False),
+    Row("*", "resume", "the answer goes on from the last clean character", delivered=True, resumable=True),
+    Row("*", "fail", "no engine can go on from what was delivered", delivered=True, resumable=False),
 )
 
 CODES: Final[tuple[tuple[str, str], ...]] = (
@@ -107,6 +102,7 @@ def row_for(situation: Situation) -> Row:
         if fnmatchcase(situation.cause, row.cause)
         and row.delivered in (None, situation.delivered)
         and row.attempts_left in (None, situation.attempts_left)
+        and row.reachable in (None, situation.reachable)
         and row.resumable in (None, situation.resumable)
         and row.enforceable in (None, situation.enforceable)
     )

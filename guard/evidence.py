@@ -125,6 +125,11 @@ class AttemptEvidence:
         elif record.outcome == "condemned":
             record.onset = why.onset
 
+    def noted(self, code: str, message: str) -> None:
+        """Something that the guard did about the engine, beside the answer."""
+        found = Finding(code, "info", message, "stream")
+        self.record.findings.append(_finding(found, self.record))
+
     def _contradictions(self, guard: StreamGuard) -> list[str]:
         """What the engine was asked to enforce, took, and broke. One that was not asked contradicts nothing, be it the
         whole constraint or the schema keywords that its grammar is known to drop."""

@@ -12,10 +12,10 @@ start afresh at any time; one that streams can only be gone on from.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -29,11 +29,14 @@ from guard.constraint.cache import ConstraintCache
 from guard.engines.contract import Engine, EngineError, EngineStream, ResumeUnsupported
 from guard.events import Closed, Failed, Finished, GuardEvent, Started
 from guard.evidence import AttemptEvidence, Evidence, checked
+from guard.health.attempt import verdict_of
+from guard.health.fleet import Fleet, Ticket
 from guard.merge import merged
 from guard.normalise import to_openai_body
 from guard.plan import plan_for
 from guard.relay import Deliver, Relay
 from guard.request import GenerationRequest, RequestError
+from guard.routing import Router
 from guard.seeded import Seeded
 from guard.service import EngineStatus, ModelInfo, Outcome
 from guard.stream import StreamGuard
@@ -61,12 +64,22 @@ class Pipeline:
         self._engines = engines
         self._engine_configs = {engine.name: engine for engine in config.engines}
         self._capabilities = {name: engine.capabilities for name, engine in engines.items()}
+        self.fleet = Fleet(
+            config.health,
+            self._engine_configs,
+            [route.engines for route in config.routes],
+            [engine.name for engine in config.engines if engine.drain],
+        )
+        origins = {engine.name: (engine.cluster, engine.image) for engine in config.engines}
+        self._routers = {
+            route.model: Router(route.engines, self.fleet, balanced=route.balance == "least_loaded", origins=origins)
+            for route in config.routes
+        }
         self._constraints = constraints
         self._tracing = tracing
         self._clock = clock
         self._under_way = 0
         self._stopping = False
-        self._on_engine: Counter[str] = Counter()
         self._started_at = int(time.time())
 
     # --- the request's way -------------------------------------------------------------------------------------------
@@ -75,14 +88,16 @@ class Pipeline:
         self._take()
         self._under_way += 1
         evidence = self._evidence(request)
+        ticket: Ticket | None = None
         outcome: str | None = "cancelled"  # unless something else is known before the caller leaves
         try:
             job = await admit(self._config, self._constraints, request, now=self._clock())
             evidence.record.policy = job.policy_name
             plan = plan_for(request, job.policy, job.compiled, job.tools)
-            yield [Started(request.id, evidence.trace_id, request.model, job.engines[0])]
+            ticket = self._first(job)
+            yield [Started(request.id, evidence.trace_id, request.model, ticket.engine)]
             missing = request.n
-            async with aclosing(self._choices(job, plan, evidence, deliver)) as batches:
+            async with aclosing(self._choices(job, plan, evidence, deliver, ticket)) as batches:
                 async for batch in batches:
                     if type(batch[-1]) in _ENDS:
                         missing -= 1
@@ -91,7 +106,7 @@ class Pipeline:
                             self._tracing.write(evidence.close(self._clock()))  # evidence first, then the caller hears
                     yield batch
         except RequestError as error:
-            outcome = "invalid"
+            outcome = "failed" if error.code in _OURS else "invalid"
             error.trace_id = evidence.trace_id
             evidence.record.error_code, evidence.record.error_message = error.code, error.message
             raise
@@ -101,19 +116,38 @@ class Pipeline:
             raise
         finally:
             self._under_way -= 1
+            if ticket is not None:
+                self.fleet.leave(ticket)
             if outcome is not None:
                 self._tracing.write(evidence.close(self._clock(), outcome))
 
-    def _choices(self, job: Job, plan: Plan, evidence: Evidence, deliver: Deliver | None) -> Batches:
+    def _first(self, job: Job) -> Ticket:
+        """The engine that is asked first. Raises RequestError where none of them takes requests."""
+        now = self._clock()
+        engine = self._routers[job.request.model].first(job.engines, job.request, now)
+        if engine is None:
+            raise RequestError(
+                f"no engine takes requests for {job.request.model!r} now: {self._why_not(job.engines, now)}",
+                code="engine_unavailable",
+                retry_after=self.fleet.takes_again_in(job.engines, now),
+            )
+        return self.fleet.begin(engine)
+
+    def _why_not(self, names: Sequence[str], now: float) -> str:
+        states = (self.fleet.state(name, now) for name in names)
+        return ", ".join(f"{one.name} is {'draining' if one.draining else f'out ({one.cause})'}" for one in states)
+
+    def _choices(self, job: Job, plan: Plan, evidence: Evidence, deliver: Deliver | None, ticket: Ticket) -> Batches:
         if job.request.n == 1:
-            return self._answer(job, plan, evidence, 0, deliver)
-        return merged([self._answer(job, plan, evidence, choice) for choice in range(job.request.n)])
+            return self._answer(job, plan, evidence, ticket, 0, deliver)
+        tickets = (ticket if choice == 0 else self._first(job) for choice in range(job.request.n))
+        return merged([self._answer(job, plan, evidence, one, choice) for choice, one in enumerate(tickets)])
 
     async def _answer(
-        self, job: Job, plan: Plan, evidence: Evidence, choice: int, deliver: Deliver | None = None
+        self, job: Job, plan: Plan, evidence: Evidence, ticket: Ticket, choice: int, deliver: Deliver | None = None
     ) -> Batches:
         """One choice, over as many attempts as it takes. Its last batch ends with its one Finished or Failed."""
-        answer = Answer(job, choice, self._capabilities)
+        answer = Answer(job, choice, self._capabilities, self._routers[job.request.model], ticket.engine)
         evidence.answers.append(answer)
         while True:
             if pause := answer.begin(self._clock()):
@@ -130,8 +164,10 @@ class Pipeline:
                 reasoning_format=self._engine_configs[engine].reasoning_format if answer.seed is None else "none",
                 model=self._engine_configs[engine].model,
             )
+            if ticket.left:
+                ticket = self.fleet.begin(engine)
+            before = answer.delivered.total_chars()
             trail = self._trail(evidence, answer, guard)
-            self._on_engine[engine] += 1
             try:
                 stream = await self._open(answer, trail)
                 if stream is not None:
@@ -149,13 +185,15 @@ class Pipeline:
                     if out := relay.leaves(guard.cut()):
                         yield out
             finally:
-                self._on_engine[engine] -= 1
+                self.fleet.leave(ticket)
                 trail.close(guard, self._clock())
 
+            now = self._clock()
             why = trail.why
-            if why is not None and self._clock() >= job.deadline:
+            if why is not None and now >= job.deadline:
                 why = Condemned("deadline", f"the deadline passed ({why.message})", status=why.status)
-            action = answer.end(guard, why, self._clock())
+            self._judge(job, answer, guard, trail, ticket, why, before)
+            action = answer.end(guard, why, now)
             trail.decided(action, why, answer.enforced)
 
             if why is None:
@@ -170,11 +208,40 @@ class Pipeline:
             else:
                 answer.kept += recovery
 
+    def _judge(
+        self,
+        job: Job,
+        answer: Answer,
+        guard: StreamGuard,
+        trail: AttemptEvidence,
+        ticket: Ticket,
+        why: Condemned | None,
+        before: int,
+    ) -> None:
+        """What the attempt says of its engine."""
+        if answer.alone:
+            return
+        now = self._clock()
+        if answer.retry_after is not None:
+            self.fleet.leave_alone(ticket.engine, answer.retry_after, now)
+        contradicted = bool(trail.record.contradictions)
+        cause, said = verdict_of(guard, answer.delivered, why, before=before, contradicted=contradicted)
+        if said is None:
+            return
+        if not said.weight and answer.number > 1:
+            self.fleet.answered(ticket, job.prompt_hash, now)
+        prompt = job.prompt_hash if said.of_prompt else None
+        if self.fleet.judge(ticket, said, now, cause=cause, prompt=prompt):
+            state = self.fleet.state(ticket.engine, now)
+            told = f"{ticket.engine} is given no requests for {state.reopens_in:.3g} s"
+            trail.noted("guard.engine_out", told)
+            _log.warning("%s: %s", told, cause)
+
     async def _open(self, answer: Answer, trail: AttemptEvidence) -> EngineStream | None:
         """The engine's stream; or None, and in ``trail.why`` what kept it from opening one. An answer that is held to
         its constraint begins with its seed."""
         seed = answer.seed
-        if seed is not None and seed.mend.whole:
+        if seed is not None and answer.alone:
             return Seeded(seed.pieces, None)
         time_left = answer.job.deadline - self._clock()
         try:
@@ -219,16 +286,15 @@ class Pipeline:
         )
 
     def _trail(self, evidence: Evidence, answer: Answer, guard: StreamGuard) -> AttemptEvidence:
-        alone = answer.seed is not None and answer.seed.mend.whole
         trail = AttemptEvidence(
-            _ITSELF if alone else self._engine_configs[answer.engine],
+            _ITSELF if answer.alone else self._engine_configs[answer.engine],
             answer.job.request,
             evidence.context,
             choice=answer.choice,
             attempt=answer.number,
             wall=time.time(),
             now=self._clock(),
-            concurrency=self._on_engine[answer.engine],
+            concurrency=self.fleet.under_way(answer.engine),
             resumed=answer.begun_at,
         )
         evidence.attempts.append(trail)
@@ -284,6 +350,11 @@ class Pipeline:
 
 
 _ENDS = (Finished, Failed)
+
+_OURS = ("overloaded", "engine_unavailable", "deadline_exceeded")
+"""Codes of refusals that are no mistake of the caller's."""
+
+_log = logging.getLogger("outguard.pipeline")
 
 _ITSELF = EngineConfig(name="outguard", url="http://127.0.0.1")
 """On record for an attempt in which no engine was asked: the constraint had left nothing to say."""

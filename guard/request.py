@@ -92,11 +92,14 @@ class GenerationRequest(Struct):
 
 class RequestError(Exception):
     """The caller's mistake. ``param`` is the path of the field that is wrong, ``code`` a stable word. ``trace_id``
-    is set where the request has left a row."""
+    is set where the request has left a row, ``retry_after`` (seconds) where it may be sent again then."""
 
-    def __init__(self, message: str, param: str = "", code: str = "invalid_request") -> None:
+    def __init__(
+        self, message: str, param: str = "", code: str = "invalid_request", *, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         self.code = code
+        self.retry_after = retry_after
         self.trace_id = ""

@@ -62,6 +62,13 @@ def test_a_small_file_is_enough() -> None:
             ("dialect: vllm", "reasoning_format: deepseek"),
             "c.yaml:4: engines[0].reasoning_format: value error, 'deepseek' is no known format (there are: apertus, ",
         ),
+        (("  - model: m\n", "  - model: m\n    balance: random\n"), "c.yaml:9: routes[0].balance: "),
+        (("routes:", "health: {failures: 0}\nroutes:"), "c.yaml:7: health.failures: "),
+        (("routes:", "health: {mode: on}\nroutes:"), "c.yaml:7: health.mode: "),
+        (
+            ("routes:", "health:\n  open_initial: 9\n  open_max: 3\nroutes:"),
+            "c.yaml:7: health: value error, open_max (3) is less than open_initial (9)",
+        ),
     ],
 )
 def test_each_mistake_has_its_line_and_key(change: tuple[str, str], problem: str) -> None:
@@ -102,6 +109,9 @@ def test_the_commented_example_is_valid_and_states_the_defaults() -> None:
     assert shipped.policies == small.policies
     assert shipped.trace == small.trace
     assert shipped.limits == small.limits
+    assert shipped.health == small.health
+    assert shipped.routes[0].balance == small.routes[0].balance
+    assert shipped.engines[0].drain == small.engines[0].drain
     assert shipped.engines[0].timeouts == small.engines[0].timeouts
 
 

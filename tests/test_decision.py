@@ -24,7 +24,7 @@ CAUSES = [
     "tool.unknown_name",
     "empty.reasoning_only",
 ]
-ALL = [Situation(c, *flags) for c in CAUSES for flags in itertools.product((False, True), repeat=4)]
+ALL = [Situation(c, *flags) for c in CAUSES for flags in itertools.product((False, True), repeat=5)]
 
 
 @pytest.mark.parametrize("situation", ALL)
@@ -50,6 +50,8 @@ def test_no_row_is_dead() -> None:
         (Situation("stream.cut"), Action("retry")),
         (Situation("stream.cut", delivered=True, resumable=True), Action("resume")),
         (Situation("stream.cut", delivered=True), Action("fail", "stream_cut")),
+        (Situation("stream.cut", reachable=False), Action("fail", "stream_cut")),
+        (Situation("stream.cut", delivered=True, reachable=False, resumable=True), Action("resume")),
         (Situation("repetition.period", delivered=True, resumable=True), Action("resume")),
         (Situation("repetition.period", attempts_left=False), Action("fail", "collapsed")),
         (Situation("schema.required", delivered=True), Action("fail", "constraint_violated")),

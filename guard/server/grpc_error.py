@@ -1,5 +1,5 @@
-"""Errors as google.rpc.Status with details: ErrorInfo always, BadRequest where a field is wrong, RetryInfo where the
-engine said when to come again. Pure.
+"""Errors as google.rpc.Status with details: ErrorInfo always, BadRequest where a field is wrong, RetryInfo where it
+is known when to come again. Pure.
 
 Status and details travel in trailers, which clients limit to 8 KiB in all: texts are cut to fit.
 """
@@ -31,6 +31,8 @@ def request_error_status(error: RequestError) -> Any:
             field=_cut(error.param, MAX_FIELD_BYTES), description=_cut(error.message), reason=_cut(error.code)
         )
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if error.retry_after is not None:
+        details.append(error_details_pb2.RetryInfo(retry_delay=duration(error.retry_after)))
     return _status(kind.grpc, text, details)
 
 

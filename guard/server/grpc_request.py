@@ -150,7 +150,8 @@ def own_error(error: RequestError) -> RequestError:
 
 def _at(path: str, error: RequestError) -> RequestError:
     """Some messages begin with the path, which is said once, in front."""
-    moved = RequestError(error.message.removeprefix(f"{error.param}: "), path, error.code)
+    message = error.message.removeprefix(f"{error.param}: ")
+    moved = RequestError(message, path, error.code, retry_after=error.retry_after)
     moved.trace_id = error.trace_id
     return moved
 

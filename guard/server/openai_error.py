@@ -73,7 +73,7 @@ def from_request_error(error: RequestError) -> ErrorReply:
     message = error.message
     if error.param and not message.startswith(error.param):
         message = f"{error.param}: {message}"
-    found = _reply(kind, error.code, _short(message), _short(error.param))
+    found = _reply(kind, error.code, _short(message), _short(error.param), retry_after=error.retry_after)
     if not error.trace_id:
         return found
     return found._replace(headers=[*found.headers, (b"x-outguard-trace-id", error.trace_id.encode())])

@@ -1,0 +1,167 @@
+"""The breaker of one engine: closed, open, half-open. Pure; times are seconds on a clock that is passed in.
+
+- Closed: requests go through. It opens after enough failures in a row, or at a high share of failures (rates decay
+  exponentially, so that one second of trouble is forgotten after a minute of health).
+- Open: nothing goes through, for a time that doubles with each failed trial.
+- Half-open: ``TRIALS`` at a time go through. ``PROOFS`` that did well close it, one that failed opens it again.
+- After it has closed, the engine's share of requests grows from ``FIRST_SHARE`` to the whole over the slow start; a
+  breaker that opens again meanwhile goes on doubling from where it was.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, Literal
+
+from guard.health.settings import HealthSettings
+
+State = Literal["closed", "half_open", "open"]
+
+TRIALS: Final = 1
+PROOFS: Final = 2
+FIRST_SHARE: Final = 0.1
+FAILED_TRIAL: Final = 0.5
+"""The least weight at which a trial has failed; less says nothing."""
+
+LEAST_ASKED: Final = 10.0
+"""Attempts within the window below which a share of failures means nothing."""
+
+
+class Rate:
+    """Attempts and failures, decaying with the time constant ``window`` (seconds)."""
+
+    __slots__ = ("_at", "_window", "asked", "failed")
+
+    def __init__(self, window: float) -> None:
+        self._window = window
+        self._at = 0.0
+        self.asked = 0.0
+        self.failed = 0.0
+
+    def add(self, asked: float, failed: float, now: float) -> None:
+        self.age(now)
+        self.asked += asked
+        self.failed += failed
+
+    def age(self, now: float) -> None:
+        if now > self._at:
+            kept = math.exp((self._at - now) / self._window) if self.asked else 1.0
+            self.asked *= kept
+            self.failed *= kept
+            self._at = now
+
+    def take_back(self, failed: float, since: float, now: float) -> None:
+        """A failure that was counted ``since`` was none of the engine's."""
+        self.age(now)
+        self.failed = max(0.0, self.failed - failed * math.exp(min(0.0, since - now) / self._window))
+
+    @property
+    def share(self) -> float:
+        return self.failed / self.asked if self.asked else 0.0
+
+
+class Breaker:
+    """``in_a_row``: the weight of the failures since the last answer that stood. ``turns`` counts the times it closed:
+    what was counted before that counts no more."""
+
+    __slots__ = ("_closed_at", "_level", "_opened_at", "_proofs", "_rules", "_trials", "in_a_row", "rate", "turns")
+
+    def __init__(self, rules: HealthSettings) -> None:
+        self._rules = rules
+        self._level = 0  # openings without a recovery that lasted
+        self._opened_at = -math.inf
+        self._closed_at = -math.inf
+        self._trials = 0
+        self._proofs = 0
+        self.in_a_row = 0.0
+        self.rate = Rate(rules.window)
+        self.turns = 0
+
+    def state(self, now: float) -> State:
+        if self._opened_at == -math.inf:
+            return "closed"
+        return "open" if now < self._opened_at + self._open_for else "half_open"
+
+    def admits(self, now: float) -> bool:
+        if self._opened_at == -math.inf:
+            return True
+        return self._trials < TRIALS and now >= self._opened_at + self._open_for
+
+    def begin(self) -> bool:
+        """A request goes to the engine. Whether it is a trial, which ``leave`` and ``judge`` are to be told."""
+        trial = self._opened_at != -math.inf
+        self._trials += trial
+        return trial
+
+    def leave(self, trial: bool) -> None:
+        self._trials -= trial
+
+    def judge(self, weight: float, now: float, *, trial: bool) -> bool:
+        """What an attempt came to. Whether that opened the breaker. While it is not closed, only trials count: what
+        began before is old news."""
+        if self._opened_at != -math.inf:
+            return self._judge_trial(weight, now) if trial else False
+        self.rate.add(1.0, weight, now)
+        if not weight:
+            self.in_a_row = 0.0
+            if self._level and now >= self._closed_at + self._rules.slow_start:
+                self._level = 0
+            return False
+        self.in_a_row += weight
+        if self._over():
+            self.open(now)
+            return True
+        return False
+
+    def _judge_trial(self, weight: float, now: float) -> bool:
+        if weight >= FAILED_TRIAL:
+            self.open(now)
+            return True
+        if not weight:
+            self._proofs += 1
+            if self._proofs >= PROOFS:
+                self._close(now)
+        return False
+
+    def _over(self) -> bool:
+        rules, rate = self._rules, self.rate
+        return self.in_a_row >= rules.failures or (rate.asked >= LEAST_ASKED and rate.share >= rules.failure_rate)
+
+    def open(self, now: float) -> None:
+        self._level += 1
+        self._opened_at = now
+        self._proofs = 0
+
+    def _close(self, now: float) -> None:
+        self._opened_at = -math.inf
+        self._closed_at = now
+        self.in_a_row = 0.0
+        self.rate = Rate(self._rules.window)
+        self.turns += 1
+
+    def take_back(self, weight: float, since: float, turn: int, now: float) -> None:
+        """A failure that was counted ``since`` was not the engine's: a breaker that it opened closes again, at once."""
+        if turn != self.turns:
+            return
+        over = self._over()
+        self.in_a_row = max(0.0, self.in_a_row - weight)
+        self.rate.take_back(weight, since, now)
+        if self._opened_at != -math.inf and over and not self._over():
+            self._opened_at = -math.inf
+            self._level -= 1
+
+    def reopens_in(self, now: float) -> float:
+        """Seconds until a trial is let through; 0 when it is."""
+        return max(0.0, self._opened_at + self._open_for - now) if self._opened_at != -math.inf else 0.0
+
+    def share(self, now: float) -> float:
+        """The share of its requests that the engine is given, 0.1 to 1: it is less while it is still cold."""
+        slow = self._rules.slow_start
+        if not slow or now >= self._closed_at + slow:
+            return 1.0
+        return FIRST_SHARE + (1 - FIRST_SHARE) * (now - self._closed_at) / slow
+
+    @property
+    def _open_for(self) -> float:
+        rules = self._rules
+        return float(min(rules.open_max, rules.open_initial * 2 ** min(self._level - 1, 30)))

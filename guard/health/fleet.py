@@ -1,0 +1,205 @@
+"""The health of all engines: which of them can take a request now, and what each attempt adds to what is known.
+
+The pipeline calls ``begin`` and ``leave`` around every attempt and ``judge`` once it knows what came of it; an attempt
+that is never judged (its caller left) says nothing. Pure; times are seconds on a clock that is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from guard.health.breaker import Breaker, State
+from guard.health.origin import Mark, Origins
+from guard.health.outlier import most_ejected, stands_out
+from guard.health.settings import HealthSettings
+from guard.health.verdict import Verdict
+
+LONGEST_BUSY: Final = 60.0
+"""Seconds for which an engine that said ``Retry-After`` is left alone at most, whatever it said."""
+
+
+class Ticket(Struct):
+    """One attempt under way on an engine. ``trial``: it is to show whether the engine is well again."""
+
+    engine: str
+    trial: bool
+    left: bool = False
+
+
+class EngineState(Struct):
+    """``cause``: what opened the breaker last. ``reopens_in``: seconds until it is tried again. ``failure_rate``: the
+    share of failures lately, of ``asked`` attempts (both decay)."""
+
+    name: str
+    state: State
+    draining: bool = False
+    under_way: int = 0
+    cause: str = ""
+    reopens_in: float = 0.0
+    failure_rate: float = 0.0
+    asked: float = 0.0
+    openings: int = 0
+
+
+class _Engine:
+    __slots__ = ("breaker", "busy_until", "cause", "credit", "draining", "openings", "under_way")
+
+    def __init__(self, rules: HealthSettings, draining: bool) -> None:
+        self.breaker = Breaker(rules)
+        self.draining = draining
+        self.under_way = 0
+        self.busy_until = 0.0
+        self.credit = 0.0
+        self.cause = ""
+        self.openings = 0
+
+
+class Fleet:
+    """``engines``: the names; ``draining``: those that take nothing new from the start. ``routes``: the engines that
+    stand in for each other."""
+
+    def __init__(
+        self,
+        rules: HealthSettings,
+        engines: Iterable[str],
+        routes: Iterable[Sequence[str]] = (),
+        draining: Iterable[str] = (),
+    ) -> None:
+        self._enforces = rules.mode == "enforce"
+        gone = set(draining)
+        self._engines = {name: _Engine(rules, name in gone) for name in engines}
+        self._routes = [tuple(route) for route in routes]
+        self._origins = Origins()
+
+    # --- may it be asked ---------------------------------------------------------------------------------------------
+
+    def takes(self, name: str, now: float) -> bool:
+        """Whether a new attempt may go to this engine."""
+        engine = self._engines[name]
+        return not engine.draining and (not self._enforces or engine.breaker.admits(now))
+
+    def busy(self, name: str, now: float) -> bool:
+        """Whether it asked to be left alone for a while: then another is better, if there is one."""
+        return now < self._engines[name].busy_until
+
+    def warm(self, name: str, now: float) -> bool:
+        """Whether it is this engine's turn, as far as its slow start goes: every time, unless it has just recovered."""
+        share = self.share(name, now)
+        if share >= 1.0:
+            return True
+        engine = self._engines[name]
+        engine.credit += share
+        if engine.credit < 1.0:
+            return False
+        engine.credit -= 1.0
+        return True
+
+    def takes_again_in(self, names: Iterable[str], now: float) -> float | None:
+        """Seconds until one of these engines may take a request; None where all of them are draining."""
+        engines = (self._engines[name] for name in names)
+        waits = [engine.breaker.reopens_in(now) for engine in engines if not engine.draining]
+        return min(waits, default=None)
+
+    def share(self, name: str, now: float) -> float:
+        """The share of its requests that an engine is given: less than 1 after it has recovered."""
+        return self._engines[name].breaker.share(now) if self._enforces else 1.0
+
+    def under_way(self, name: str) -> int:
+        return self._engines[name].under_way
+
+    def draining(self, name: str) -> bool:
+        return self._engines[name].draining
+
+    # --- what came of it ---------------------------------------------------------------------------------------------
+
+    def begin(self, name: str) -> Ticket:
+        engine = self._engines[name]
+        engine.under_way += 1
+        return Ticket(name, engine.breaker.begin())
+
+    def leave(self, ticket: Ticket) -> None:
+        """The attempt is over. Does nothing the second time."""
+        if ticket.left:
+            return
+        ticket.left = True
+        engine = self._engines[ticket.engine]
+        engine.under_way -= 1
+        engine.breaker.leave(ticket.trial)
+
+    def judge(
+        self, ticket: Ticket, verdict: Verdict, now: float, *, cause: str = "", prompt: int | None = None
+    ) -> bool:
+        """Whether that opened the engine's breaker. ``prompt``: a hash of what was asked, for causes that may be the
+        prompt's."""
+        engine = self._engines[ticket.engine]
+        breaker = engine.breaker
+        if verdict.weight and verdict.of_prompt and prompt is not None:
+            mark = Mark(ticket.engine, verdict.weight, now, breaker.turns)
+            counts, back = self._origins.collapsed(prompt, mark)
+            for one in back:
+                self._engines[one.engine].breaker.take_back(one.weight, one.at, one.turn, now)
+            if not counts:
+                return False
+        opened = breaker.judge(verdict.weight, now, trial=ticket.trial)
+        if not opened and verdict.weight and breaker.state(now) == "closed" and self._stands_out(ticket.engine, now):
+            breaker.open(now)
+            opened = True
+        if opened:
+            engine.cause = cause
+            engine.openings += 1
+        return opened
+
+    def answered(self, ticket: Ticket, prompt: int, now: float) -> None:
+        """This engine answered a prompt on which another may have collapsed before."""
+        for mark in self._origins.answered(prompt, ticket.engine):
+            engine = self._engines[mark.engine]
+            if engine.breaker.turns == mark.turn and engine.breaker.judge(mark.weight, now, trial=False):
+                engine.openings += 1
+
+    def leave_alone(self, name: str, seconds: float, now: float) -> None:
+        """The engine asked for so many seconds without requests."""
+        self._engines[name].busy_until = now + min(seconds, LONGEST_BUSY)
+
+    def drain(self, name: str, draining: bool) -> None:
+        """No new attempts, or again some; those under way go on. Raises KeyError."""
+        self._engines[name].draining = draining
+
+    def _stands_out(self, name: str, now: float) -> bool:
+        """In every route that the engine serves, and leaving each at least half of its engines."""
+        routes = [route for route in self._routes if name in route]
+        for engine in self._engines.values():
+            engine.breaker.rate.age(now)
+        own = self._engines[name].breaker.rate
+        for route in routes:
+            others = [self._engines[other] for other in route if other != name]
+            out = sum(other.breaker.state(now) != "closed" or other.draining for other in others)
+            if out + 1 > most_ejected(len(route)):
+                return False
+            if not stands_out(own, [other.breaker.rate for other in others]):
+                return False
+        return bool(routes)
+
+    # --- to be seen --------------------------------------------------------------------------------------------------
+
+    def states(self, now: float) -> list[EngineState]:
+        return [self.state(name, now) for name in self._engines]
+
+    def state(self, name: str, now: float) -> EngineState:
+        engine = self._engines[name]
+        breaker = engine.breaker
+        breaker.rate.age(now)
+        state = breaker.state(now)
+        return EngineState(
+            name,
+            state,
+            draining=engine.draining,
+            under_way=engine.under_way,
+            cause=engine.cause if state != "closed" else "",
+            reopens_in=breaker.reopens_in(now),
+            failure_rate=breaker.rate.share,
+            asked=breaker.rate.asked,
+            openings=engine.openings,
+        )

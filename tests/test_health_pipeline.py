@@ -1,0 +1,246 @@
+"""Engine health in the pipeline: what attempts add to it, and whom it keeps from requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from guard.config import parse_config
+from guard.constraint.cache import ConstraintCache
+from guard.constraint.spec import Constraint
+from guard.engines.contract import EngineError, EngineRequest
+from guard.engines.scripted import Pause, Play, ScriptedEngine, Silence, answer, telling
+from guard.events import Closed, Done, Failed, Finished, FinishReason, GuardEvent, Opened, Release, Started, TextDelta
+from guard.pipeline import Pipeline
+from guard.request import GenerationRequest, RequestError
+from guard.trace.record import RequestRecord
+from guard.trace.tracing import Tracing
+
+STORY = (
+    "The lighthouse keeper climbed the narrow stairs each evening to light the lamp. One night he saw a bottle among "
+    "the rocks below, and in it a letter, written in a hand that he knew."
+)
+CONFIG = """\
+engines:
+  - {name: a, url: "http://127.0.0.1:1", cluster: east}
+  - {name: b, url: "http://127.0.0.1:2", cluster: east}
+  - {name: c, url: "http://127.0.0.1:3", cluster: west}
+routes:
+  - {model: m, engines: [a, b, c]}
+  - {model: alone, engines: [a]}
+  - {model: spread, engines: [a, b, c], balance: least_loaded}
+policies:
+  default: {backoff_initial: 0.001, backoff_max: 0.002}
+  watch: {detectors: observe, backoff_initial: 0.001, backoff_max: 0.002}
+health: {failures: 3, open_initial: 5}
+"""
+Script = Callable[[EngineRequest], Play]
+
+
+class Kept(Tracing):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[RequestRecord] = []
+
+    def write(self, record: RequestRecord) -> None:
+        self.records.append(record)
+
+
+class Run:
+    """A pipeline over scripted engines on a clock that the test holds."""
+
+    def __init__(self, config: str = CONFIG, **scripts: Script) -> None:
+        self.now = 100.0
+        self.engines = {name: ScriptedEngine(name, scripts.get(name, telling(STORY))) for name in "abc"}
+        self.tracing = Kept()
+        self.pipeline = Pipeline(
+            parse_config(config), self.engines, ConstraintCache(), self.tracing, clock=lambda: self.now
+        )
+
+    async def ask(self, prompt: str = "Tell me a story.", model: str = "m", **more: Any) -> list[GuardEvent]:
+        asked = GenerationRequest("r", "chat", model, [{"role": "user", "content": prompt}], **more)
+        return [event async for batch in self.pipeline.generate(asked) for event in batch]
+
+    def states(self) -> dict[str, str]:
+        return {state.name: state.state for state in self.pipeline.fleet.states(self.now)}
+
+    def asked(self) -> dict[str, int]:
+        return {name: len(engine.requests) for name, engine in self.engines.items()}
+
+
+def said(events: list[GuardEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Release))
+
+
+def collapsing(_: EngineRequest) -> Play:
+    steps: list[Any] = [[Opened("x", "m")], *([TextDelta(0, "content", "!")] for _ in range(200))]
+    return Play([*steps, [FinishReason(0, "length"), Done(), Closed(True)]])
+
+
+def fails(error: EngineError) -> Script:
+    return lambda _: Play(error=error)
+
+
+SICK: list[tuple[str, Script]] = [
+    ("refused connection", fails(EngineError("connect", "refused"))),
+    ("500", fails(EngineError("status", "boom", status=500))),
+    ("503", fails(EngineError("status", "shutting down", status=503))),
+    ("no first token", fails(EngineError("first_token_timeout", "nothing came"))),
+    ("cut", lambda _: Play([[Opened("x", "m")], [Closed(clean=False)]])),
+    ("no terminal event", lambda _: Play([[Opened("x", "m")], [Closed(clean=True)]])),
+    ("collapse from the first token", collapsing),
+]
+
+
+@pytest.mark.parametrize(("what", "script"), SICK, ids=[what for what, _ in SICK])
+async def test_a_sick_engine_is_asked_no_more(what: str, script: Script) -> None:
+    run = Run(a=script)
+    for i in range(6):
+        assert said(await run.ask(f"prompt {i}")) == STORY
+    assert run.states() == {"a": "open", "b": "closed", "c": "closed"}
+    assert run.asked()["a"] == 3
+    opened = [f for r in run.tracing.records for a in r.attempts for f in a.findings if f.code == "guard.engine_out"]
+    assert [(f.severity, f.engine) for f in opened] == [("info", "a")]
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 408, 422, 429])
+async def test_a_4xx_never_opens_a_breaker(status: int) -> None:
+    run = Run(a=fails(EngineError("status", "no", status=status)))
+    for i in range(10):
+        await run.ask(f"prompt {i}")
+    assert run.states()["a"] == "closed"
+
+
+async def test_a_caller_that_leaves_says_nothing_of_the_engine() -> None:
+    run = Run(a=lambda _: Play([[TextDelta(0, "content", "Once")], Silence()]))
+    for _ in range(10):
+        asked = GenerationRequest("r", "chat", "m", [{"role": "user", "content": "x"}])
+        stream = run.pipeline.generate(asked)
+        assert isinstance((await anext(stream))[0], Started)
+        await anext(stream)
+        await stream.aclose()
+    assert run.states()["a"] == "closed"
+    assert run.pipeline.fleet.under_way("a") == 0
+
+
+async def test_a_caller_that_leaves_before_anything_began_leaves_nothing_behind() -> None:
+    run = Run()
+    stream = run.pipeline.generate(GenerationRequest("r", "chat", "m", [{"role": "user", "content": "x"}], n=3))
+    await anext(stream)
+    await stream.aclose()
+    assert [run.pipeline.fleet.under_way(name) for name in "abc"] == [0, 0, 0]
+
+
+async def test_a_deadline_that_was_too_short_says_nothing() -> None:
+    run = Run(a=lambda _: Play(wait=5.0))
+    for _ in range(5):
+        events = await run.ask(deadline=run.now + 0.01)
+        assert isinstance(events[-1], Failed)
+        assert events[-1].code in ("deadline_exceeded",)
+    assert run.states()["a"] == "closed"
+
+
+async def test_what_the_policy_only_observes_counts_all_the_same() -> None:
+    run = Run(a=collapsing)
+    for i in range(3):
+        assert "!!!" in said(await run.ask(f"prompt {i}", policy="watch"))
+    assert run.states()["a"] == "open"
+
+
+async def test_a_broken_constraint_that_the_engine_had_accepted_counts_half() -> None:
+    run = Run(a=telling("Sure! Here you are"), b=telling('{"n": 1}'))
+    schema = Constraint("json_schema", {"type": "object", "required": ["n"]})
+    for i in range(6):
+        assert said(await run.ask(f"prompt {i}", constraint=schema)) == '{"n": 1}'
+    assert run.states()["a"] == "open"
+    assert run.asked()["a"] == 6
+
+
+async def test_a_collapse_that_follows_the_prompt_is_the_models_own() -> None:
+    run = Run(a=collapsing, b=collapsing, c=collapsing)
+    for i in range(10):
+        assert isinstance((await run.ask(f"prompt {i}"))[-1], Failed)
+    assert run.states() == dict.fromkeys("abc", "closed")
+
+
+async def test_with_no_engine_left_the_caller_is_told_when_to_come_again() -> None:
+    run = Run(a=fails(EngineError("connect", "refused")))
+    assert isinstance((await run.ask(model="alone"))[-1], Failed)  # three attempts
+    run.now += 1
+    with pytest.raises(RequestError) as raised:
+        await run.ask(model="alone")
+    error = raised.value
+    assert (error.code, error.retry_after) == ("engine_unavailable", 4.0)
+    assert "a is out (open.connect)" in error.message
+    assert run.tracing.records[-1].outcome == "failed"
+    assert run.asked()["a"] == 3
+
+
+async def test_an_engine_that_recovers_is_tried_by_one_request_and_comes_back() -> None:
+    script: list[Script] = [fails(EngineError("connect", "refused"))]
+    run = Run(a=lambda asked: script[0](asked))
+    for _ in range(3):
+        await run.ask()
+    script[0] = telling(STORY)
+    await run.ask()
+    assert run.asked()["a"] == 3
+    run.now += 5
+    await asyncio.gather(*(run.ask() for _ in range(5)))
+    assert run.asked()["a"] == 4  # one trial, the others went elsewhere
+    await run.ask()
+    assert run.states()["a"] == "closed"
+
+
+async def test_a_resume_does_not_go_to_an_engine_that_is_out() -> None:
+    run = Run(
+        a=lambda _: Play([[Opened("x", "m")], [TextDelta(0, "content", STORY[:80])], [Closed(clean=False)]]),
+        b=fails(EngineError("connect", "refused")),
+    )
+    events = await run.ask(engines=("b",))
+    assert isinstance(events[-1], Failed)
+    events = await run.ask()
+    assert said(events) == STORY
+    assert run.asked() == {"a": 1, "b": 3, "c": 1}
+
+
+async def test_a_resume_prefers_another_cluster() -> None:
+    run = Run(a=lambda _: Play([[Opened("x", "m")], [TextDelta(0, "content", STORY[:80])], [Closed(clean=False)]]))
+    assert said(await run.ask()) == STORY
+    assert run.asked() == {"a": 1, "b": 0, "c": 1}
+
+
+async def test_an_engine_that_asked_to_be_left_alone_is_left_alone_by_all() -> None:
+    run = Run(a=fails(EngineError("status", "slow down", status=429, retry_after=30.0)))
+    for _ in range(3):
+        assert said(await run.ask()) == STORY
+    assert run.asked()["a"] == 1
+    run.now += 31
+    await run.ask()
+    assert run.asked()["a"] == 2
+
+
+async def test_draining_takes_nothing_new_and_what_is_under_way_goes_on() -> None:
+    run = Run(a=lambda _: answer(STORY[:80], STORY[80:], pause=0.01))
+    stream = run.pipeline.generate(GenerationRequest("r", "chat", "m", [{"role": "user", "content": "x"}]))
+    first = [await anext(stream), await anext(stream)]
+    run.pipeline.fleet.drain("a", True)
+    assert said(await run.ask()) == STORY
+    events = [event for batch in first for event in batch] + [event async for batch in stream for event in batch]
+    assert said(events) == STORY
+    assert isinstance(events[-1], Finished)
+    assert run.asked() == {"a": 1, "b": 1, "c": 0}
+
+
+async def test_many_at_once_are_spread_by_load() -> None:
+    run = Run(**{name: lambda _: answer("All", " is", " well.", pause=0.01) for name in "abc"})
+    await asyncio.gather(*(run.ask(f"prompt {i}", model="spread") for i in range(30)))
+    assert all(4 <= asked <= 16 for asked in run.asked().values())
+
+
+async def test_every_choice_is_placed_on_its_own() -> None:
+    run = Run(**{name: lambda _: Play([Pause(0.01), *answer("All is well.").steps]) for name in "abc"})
+    await run.ask(model="spread", n=3)
+    assert run.asked() == {"a": 1, "b": 1, "c": 1}
