@@ -83,7 +83,7 @@ class Fleet:
 
     def busy(self, name: str, now: float) -> bool:
         """Whether it asked to be left alone for a while: then another is better, if there is one."""
-        return now < self._engines[name].busy_until
+        return self._enforces and now < self._engines[name].busy_until
 
     def warm(self, name: str, now: float) -> bool:
         """Whether it is this engine's turn, as far as its slow start goes: every time, unless it has just recovered."""
