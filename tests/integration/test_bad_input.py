@@ -200,7 +200,8 @@ def test_unknown_fields_reach_the_engine(stage: Stage) -> None:
 
 def test_an_engine_that_is_down(stage: Stage, tmp_path: Any) -> None:
     """Through a second sidecar, whose only engine is not there."""
-    with Sidecar(tmp_path, {"gone": f"http://127.0.0.1:{free_port()}"}) as sidecar:
+    gone = {"gone": f"http://127.0.0.1:{free_port()}"}
+    with Sidecar(tmp_path, gone, health={"mode": "observe"}) as sidecar:
         for stream in (False, True):
             answer = sidecar.post({"stream": stream})
             assert (answer.status, answer.error["code"]) == (503, "engine_unavailable")
