@@ -336,7 +336,7 @@ def _explain(error: ValidationError, root: yaml.Node | None, name: str) -> list[
             lines.extend((_line(root, path), f"{_dotted(path)}: {text}") for path, text in cause.problems)
             continue
         path = tuple(problem["loc"])
-        message = problem["msg"][:1].lower() + problem["msg"][1:]
+        message = (problem["msg"][:1].lower() + problem["msg"][1:]).removeprefix("value error, ")
         if problem["type"] == "extra_forbidden":
             message = "is not a known key"
         elif problem["type"] == "missing":

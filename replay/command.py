@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import click
+from pydantic import ValidationError
 
-from guard.build import build_engine
-from guard.config import Config
-from guard.constraint.cache import ConstraintCache
+from guard.config import Config, ConfigError, parse_yaml, read_text
 from guard.options import as_json, config_option, read_config, reading
 from guard.tables import show
-from replay.report import facts, table
-from replay.run import RunResult, run_matrix
-from replay.source import ReplayError, Source, source_of
+from guard.trace.overview import age_seconds
+from replay import journal as journals
+from replay.campaign import Campaign, conduct, planned, stopped_by_sigint, with_versions
+from replay.journal import Journal
+from replay.lanes import Outcome
+from replay.matrix import Matrix
+from replay.progress import Display
+from replay.report import Report, facts, plan_facts, plan_table, terminal
+from replay.select import Selection, add_neighbours, by_condition, by_id, from_file
+from replay.source import ReplayError
+from replay.summary import summarise
+from replay.where import WhereError, parse
+
+INTERRUPTED = 130
 
 
 @click.command(
@@ -23,64 +36,195 @@ from replay.source import ReplayError, Source, source_of
 Examples:
   outguard replay 4bf92f35 --config outguard.yaml
   outguard replay 4bf92f35 --engines primary,second --repeats 5
+  outguard replay --where "finding='repetition.*' and cluster='b'" --since 24h --sample 200 --plan
+  outguard replay --file export.jsonl --matrix matrix.yaml --html report.html
+  outguard replay 4bf92f35 --concurrency alone,copies:8 --cache cold,warm --repeats 10 --echo 5
+  outguard replay --resume 20261130-180512
   outguard replay 4bf92f35 --json | jq '.runs[].first_difference'
 
-Exit codes: 0 every run gave what was delivered, 1 at least one differs or failed, 2 nothing to run."""
+\b
+Loads (--concurrency):
+  alone        nothing else on the engine
+  copies:8     eight copies of the request at once
+  others:8     eight requests of the selection at once
+  recorded:8   with the requests that ran beside it when it was recorded
+  cancelled:8  with others that are cancelled in the middle and sent again
+
+Exit codes: 0 every answer is sound and the same as all others and as what was delivered, 1 at least one is not, or was
+not run, 2 nothing to run, 130 interrupted (go on with --resume)."""
 )
-@click.argument("trace_id")
+@click.argument("trace_id", required=False)
 @config_option
-@click.option("--engines", default="", help="Comma-separated names; all engines of the request's route by default.")
-@click.option("--repeats", default=1, show_default=True, type=click.IntRange(1, 1000), help="Runs on each engine.")
-@click.option("--json", "json_", is_flag=True, help="Print JSON instead of a table.")
-def replay(trace_id: str, config_path: Path, engines: str, repeats: int, json_: bool) -> None:
-    """Run one stored request again over engines and show outcomes and first differences.
+@click.option("--trace", "traces", multiple=True, help="A trace to run again; may be given several times.")
+@click.option("--where", help="Traces that meet a condition; see the README for its language.")
+@click.option("--since", help="Traces not older than this: 90s, 15m, 24h, 7d.")
+@click.option("--file", "file", type=click.Path(path_type=Path), help="The lines of an export.")
+@click.option("--sample", default=0, type=click.IntRange(0, 10_000), help="So many of them, drawn by the seed.")
+@click.option("--matrix", "matrix_file", type=click.Path(path_type=Path), help="A YAML file that declares the matrix.")
+@click.option("--engines", help="Comma-separated names; all engines of the requests' routes by default.")
+@click.option("--concurrency", help="Comma-separated loads, see below; alone by default.")
+@click.option("--cache", help="Comma-separated: as_is, cold, warm; as_is by default.")
+@click.option("--repeats", type=click.IntRange(1, 10_000), help="Runs of each request in each cell.")
+@click.option("--echo", type=click.IntRange(0, 1000), help="Add so many known-answer tasks, which expose corruption.")
+@click.option("--temperature", type=click.FloatRange(0, 2), help="Instead of the recorded one.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Instead of the recorded limit.")
+@click.option("--per-second", type=click.FloatRange(0), help="Requests started on one engine in a second at most.")
+@click.option("--seed", type=int, help="Of what is drawn: samples and known-answer tasks.")
+@click.option("--plan", "plan_only", is_flag=True, help="Only say what would be sent and what it would cost.")
+@click.option("--resume", help="Go on with a run that was cut short (an id, the beginning of one, or a file).")
+@click.option("--list", "list_", is_flag=True, help="List the stored runs.")
+@click.option("--runs", "folder", type=click.Path(path_type=Path), help="Where runs are kept; beside the trace store.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write the report as one self-contained page.")
+@click.option("--json", "json_", is_flag=True, help="Print JSON instead of tables.")
+def replay(config_path: Path, **asked: Any) -> None:
+    """Run stored requests again over engines, loads and caches, and say what their failures depend on.
 
     TRACE_ID may be shortened to a beginning that is unique.
     """
-    config = read_config(config_path)
-    with reading(config_path) as reader:
-        record = reader.get_request(trace_id)
     try:
-        if record is None:
-            raise ReplayError(f"there is no trace that begins with {trace_id}")
-        source = source_of(record)
-        names = chosen(config, source, engines)
+        sys.exit(_Command(config_path, asked).run())
     except ReplayError as error:
         click.echo(f"outguard replay: {error}", err=True)
-        sys.exit(2)
-    results = asyncio.run(_run(config, source, names, repeats))
-    if json_:
-        click.echo(as_json(facts(source, results)))
-    else:
-        show(table(source, results))
-    same = all(not r.error and not r.condemned and r.text == source.output for r in results)
-    sys.exit(0 if same else 1)
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(problem, err=True)
+    sys.exit(2)
 
 
-def chosen(config: Config, source: Source, engines: str) -> list[str]:
-    """The engines to run on. Raises ReplayError naming those that do not exist."""
-    known = [engine.name for engine in config.engines]
-    names = [name.strip() for name in engines.split(",") if name.strip()]
-    if missing := [name for name in names if name not in known]:
-        raise ReplayError(f"no such engine: {', '.join(missing)} (there are: {', '.join(known)})")
-    if names:
-        return names
-    routed = next((list(route.engines) for route in config.routes if route.model == source.record.model), None)
-    return routed or known
+class _Command:
+    def __init__(self, config_path: Path, asked: dict[str, Any]) -> None:
+        self._path = config_path
+        self._asked = asked
+        self._config: Config = read_config(config_path)
+        self._folder: Path = asked["folder"] or journals.default_runs(self._config.trace.dsn())
 
+    def run(self) -> int:
+        """The exit code."""
+        if self._asked["list_"]:
+            return self._list()
+        if self._asked["resume"]:
+            with Journal.resume(journals.find(self._folder, self._asked["resume"])) as journal:
+                return self._conduct(journal)
+        matrix = self._matrix()
+        campaign = Campaign(self._config, matrix, self._selection(matrix))
+        if self._asked["plan_only"]:
+            self._show_plan(campaign)
+            return 0
+        engines = asyncio.run(with_versions(campaign.engines))
+        campaign.name_versions(engines)
+        with Journal.create(
+            self._folder, campaign.head(time.time(), shlex.join(["outguard", *sys.argv[1:]]))
+        ) as journal:
+            return self._conduct(journal)
 
-async def _run(config: Config, source: Source, names: list[str], repeats: int) -> list[RunResult]:
-    engines = {engine.name: build_engine(engine) for engine in config.engines if engine.name in names}
-    constraints = ConstraintCache()
-    try:
-        return await run_matrix(
-            source.request,
-            {name: engines[name] for name in names},
-            constraints,
-            repeats=repeats,
-            policy=config.policies.get(source.record.policy),
-            tool_formats={engine.name: engine.tool_format for engine in config.engines},
+    # --- what was asked for ------------------------------------------------------------------------------------------
+
+    def _matrix(self) -> Matrix:
+        """The file's, with the flags over it."""
+        path = self._asked["matrix_file"]
+        declared = Matrix()
+        if path is not None:
+            declared = parse_yaml(read_text(path), str(path), Matrix, "a matrix (engines, concurrency, repeats, ...)")
+        flags: dict[str, Any] = {}
+        for name in ("engines", "concurrency", "cache"):
+            if self._asked[name] is not None:
+                flags[name] = tuple(part.strip() for part in self._asked[name].split(",") if part.strip())
+        flags |= {name: self._asked[name] for name in ("repeats", "echo", "seed") if self._asked[name] is not None}
+        whole = {**declared.model_dump(), **flags}
+        for section, names in (("sampling", ("temperature", "max_tokens")), ("limits", ("per_second",))):
+            whole[section] |= {name: self._asked[name] for name in names if self._asked[name] is not None}
+        try:
+            return Matrix.model_validate(whole)
+        except ValidationError as error:
+            told = [f"{'.'.join(map(str, one['loc'])) or 'matrix'}: {one['msg']}" for one in error.errors()]
+            raise ReplayError("; ".join(told).replace("Value error, ", "")) from error
+
+    def _selection(self, matrix: Matrix) -> Selection:
+        asked = self._asked
+        ids = [*([asked["trace_id"]] if asked["trace_id"] else []), *asked["traces"]]
+        ways = [bool(ids), bool(asked["where"] or asked["since"]), asked["file"] is not None]
+        if sum(ways) != 1:
+            said = "only one of them" if sum(ways) else "what to run again"
+            raise ReplayError(f"say {said}: TRACE_ID (or --trace), --where and --since, or --file")
+        if asked["file"] is not None:
+            return from_file(asked["file"], sample=asked["sample"])
+        with reading(self._path) as reader:
+            if ids:
+                found = by_id(reader, ids)
+            else:
+                try:
+                    condition = parse(asked["where"]) if asked["where"] else None
+                except WhereError as error:
+                    raise ReplayError(f"--where: {error}") from error
+                since = time.time() - _age(asked["since"]) if asked["since"] else None
+                found = by_condition(reader, condition, since=since, sample=asked["sample"], seed=matrix.seed)
+            together = [load.at_once for load in matrix.loads if load.kind == "recorded"]
+            if together:
+                add_neighbours(reader, found, max(together))
+            return found
+
+    # --- what is done ------------------------------------------------------------------------------------------------
+
+    def _conduct(self, journal: Journal) -> int:
+        found, _ = planned(journal.head)
+        with Display(found, quiet=self._asked["json_"]) as display:
+            outcome = asyncio.run(self._run(journal, display))
+        report = Report(
+            journal.head,
+            outcome.observations,
+            summarise(outcome.observations, journal.head.sources),
+            left=outcome.left,
+            given_up=outcome.given_up,
+            unsent=outcome.unsent,
         )
-    finally:
-        await asyncio.gather(*(engine.aclose() for engine in engines.values()))
-        constraints.close()
+        if self._asked["json_"]:
+            click.echo(as_json(facts(report)))
+        else:
+            show(terminal(report))
+        if outcome.left:
+            click.echo(f"go on with: outguard replay --resume {journal.head.id}", err=True)
+        if outcome.stopped:
+            return INTERRUPTED
+        return 0 if report.clean else 1
+
+    async def _run(self, journal: Journal, display: Display) -> Outcome:
+        return await conduct(self._config, journal, display.told, stop=stopped_by_sigint())
+
+    def _show_plan(self, campaign: Campaign) -> None:
+        told = (campaign.plan, campaign.cost, campaign.sources, campaign.engines)
+        if self._asked["json_"]:
+            click.echo(as_json({**plan_facts(*told), "skipped": campaign.selection.skipped}))
+            return
+        show(plan_table(*told))
+        for reason, count in campaign.selection.skipped.items():
+            click.echo(f"skipped: {count} ({reason})")
+
+    def _list(self) -> int:
+        heads = [journals.read(path) for path in journals.stored(self._folder)]
+        rows = [
+            {
+                "run": head.id,
+                "kind": head.kind,
+                "requests": len(head.sources),
+                "cells": len(head.cells),
+                "answers": sum(map(len, done.values())),
+                "planned": planned(head)[1].answers,
+            }
+            for head, done in heads
+        ]
+        if self._asked["json_"]:
+            click.echo(as_json(rows))
+            return 0
+        for row in rows:
+            click.echo(
+                f"{row['run']}  {row['kind']}  {row['requests']} requests in {row['cells']} cells, "
+                f"{row['answers']} of {row['planned']} answers"
+            )
+        return 0
+
+
+def _age(text: str) -> float:
+    try:
+        return age_seconds(text)
+    except ValueError as error:
+        raise ReplayError(f"--since: {error}") from error

@@ -1,90 +1,362 @@
-"""A replay as a table for people, or as JSON for programs."""
+"""A run as a program or a person at a terminal reads it: the plan before, the heat map, the rulings, the seams."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+import msgspec
+from msgspec import Struct
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from replay.compare import Difference, agreement, first_difference
-from replay.run import RunResult
+from guard.config import EngineConfig
+from replay.journal import Head
+from replay.matrix import confounded
+from replay.observation import AXES, Cell, Observation
+from replay.plan import Cost, Plan
+from replay.results import MEANING, Ruling, Side, Triage
 from replay.source import Source
+from replay.summary import Mark, Seam, Summary, from_delivered
+
+SIGNS: Final[Mapping[Mark, tuple[str, str]]] = {
+    "same": ("■", "green"),
+    "differs": ("◆", "yellow"),
+    "wrong": ("✗", "red"),
+    "error": ("!", "magenta"),
+    "none": (" ", "dim"),
+}
+MAP_WIDTH: Final = 60
+SEAMS_SHOWN: Final = 8
+RUNS_SHOWN: Final = 20
 
 
-def table(source: Source, results: Sequence[RunResult]) -> RenderableType:
-    """One row a run: how it ended, what was found, and where it first differs from what the caller got."""
-    view = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("engine", "run", "outcome", "tokens", "ms", "findings", "first difference from what was delivered"):
-        view.add_column(name, justify="right" if name in ("run", "tokens", "ms") else "left", overflow="fold")
-    for result in results:
-        view.add_row(
-            result.engine,
-            str(result.repeat + 1),
-            _outcome(result),
-            str(result.completion_tokens),
-            f"{result.duration_ms:.0f}",
-            ", ".join(dict.fromkeys(result.findings)) or "-",
-            "no answer" if result.error else _difference(first_difference(source.output, result.text)),
-        )
-    return Group(view, *_summary(results))
+class Report(Struct):
+    """Everything that is known of a run. ``left``: volleys that were not run; ``given_up``: lanes, and why;
+    ``unsent``: requests that could not be sent."""
+
+    head: Head
+    observations: list[Observation]
+    summary: Summary
+    triage: Triage | None = None
+    left: int = 0
+    given_up: dict[str, str] = {}
+    unsent: dict[str, str] = {}
+
+    @property
+    def sources(self) -> list[Source]:
+        return self.head.sources
+
+    @property
+    def clean(self) -> bool:
+        """Every answer is there, sound, and what the others and the caller got."""
+        marks = self.summary.marks
+        whole = not (self.left or self.given_up or self.unsent)
+        sources = {source.id: source for source in self.sources}
+        kept = all(from_delivered(sources[one.request_id], one) is None for one in self.observations)
+        return whole and marks["same"] == marks.total() and kept
 
 
-def facts(source: Source, results: Sequence[RunResult]) -> dict[str, Any]:
+# --- before a run ----------------------------------------------------------------------------------------------------
+
+
+def plan_table(found: Plan, cost: Cost, sources: Sequence[Source], engines: Sequence[EngineConfig]) -> RenderableType:
+    """What would be sent: cells, requests, cost, and what cannot be told apart by it."""
+    answers: dict[int, int] = {}
+    for volley in found.volleys():
+        answers[volley.cell] = answers.get(volley.cell, 0) + len(volley.observed)
+    view = _table("cell", "answers", right={"answers"})
+    for index, cell in enumerate(found.cells):
+        view.add_row(cell.cell.name(), str(answers.get(index, 0)))
+    lines = [
+        Text(
+            f"{len(sources)} requests in {len(found.cells)} cells: {cost.answers} answers, {cost.requests} to be sent"
+        ),
+        Text(f"about {cost.tokens:,} tokens{_unknown(cost)}; {_time(cost)}"),
+    ]
+    lines += [Text(f"left out: {one.what} on {one.engine}: {one.why}", style="yellow") for one in found.left_out]
+    lines += [
+        Text(f"{' and '.join(axes)} never vary apart over these engines: no run can tell between them", style="yellow")
+        for axes in confounded(engines)
+    ]
+    return Group(view, *lines)
+
+
+def plan_facts(found: Plan, cost: Cost, sources: Sequence[Source], engines: Sequence[EngineConfig]) -> dict[str, Any]:
     return {
-        "trace_id": source.record.trace_id,
-        "model": source.record.model,
-        "delivered_chars": len(source.output),
-        "runs": [
-            {
-                "engine": result.engine,
-                "repeat": result.repeat,
-                "finish_reason": result.reason,
-                "condemned": result.condemned,
-                "error": result.error,
-                "findings": result.findings,
-                "completion_tokens": result.completion_tokens,
-                "duration_ms": round(result.duration_ms, 1),
-                "text": result.text,
-                "first_difference": _plain(first_difference(source.output, result.text)) if not result.error else None,
-            }
-            for result in results
-        ],
+        "requests": [source.id for source in sources],
+        "cells": [cell.cell.axes() for cell in found.cells],
+        "left_out": msgspec.to_builtins(found.left_out),
+        "confounded": [list(axes) for axes in confounded(engines)],
+        "cost": msgspec.to_builtins(cost),
     }
 
 
-def _outcome(result: RunResult) -> Text:
-    if result.error:
-        return Text(f"refused: {result.error[:60]}", style="red")
-    if result.condemned:
-        return Text(result.condemned, style="red")
-    return Text(result.reason or "no finish reason", style="green")
+def _unknown(cost: Cost) -> str:
+    return f", and those of {cost.unknown} requests whose length was not recorded" if cost.unknown else ""
 
 
-def _difference(difference: Difference | None) -> str:
-    if difference is None:
-        return "none: the same text"
-    return f"at {difference.offset}: {difference.left!r} became {difference.right!r}"
+def _time(cost: Cost) -> str:
+    if cost.seconds is None:
+        return "no latency was recorded, so the time is not known"
+    return f"{duration(cost.seconds)} by the recorded latencies"
 
 
-def _plain(difference: Difference | None) -> dict[str, Any] | None:
-    if difference is None:
-        return None
-    return {"offset": difference.offset, "delivered": difference.left, "replayed": difference.right}
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 1 else "under a second"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
-def _summary(results: Sequence[RunResult]) -> list[Text]:
-    lines = []
-    for engine in dict.fromkeys(result.engine for result in results):
-        texts = [result.text for result in results if result.engine == engine and not result.error]
-        bad = sum(bool(result.condemned or result.error) for result in results if result.engine == engine)
-        distinct, share = agreement(texts)
-        runs = sum(result.engine == engine for result in results)
-        answers = (
-            f"{distinct} distinct answer{'s' * (distinct != 1)}, the commonest {share:.0%}" if texts else "no answer"
+# --- after it --------------------------------------------------------------------------------------------------------
+
+
+def terminal(report: Report) -> RenderableType:
+    head, summary = report.head, report.summary
+    parts: list[RenderableType] = [_title(report)]
+    parts += [Text(f"skipped: {count} ({reason})", style="yellow") for reason, count in head.skipped.items()]
+    parts += [Text(f"left out: {one.what} on {one.engine}: {one.why}", style="yellow") for one in head.left_out]
+    parts += [Text(f"{lane}: given up, {why}", style="red") for lane, why in report.given_up.items()]
+    parts += [Text(f"{request}: not sent, {why}", style="red") for request, why in report.unsent.items()]
+    parts += [Text(""), heat_map(summary)]
+    if len(report.observations) <= RUNS_SHOWN:
+        parts.append(runs_table(report))
+    parts += [
+        Text(f"{one.request_id[:12]}: {one.found} is seen again in {one.again} of {one.runs} runs")
+        for one in summary.reproduced
+    ]
+    if report.triage is not None:
+        parts += [Text(""), rulings(report.triage), *attribution(report.triage)]
+    if summary.seams:
+        parts += [Text(""), seams(summary.seams)]
+    return Group(*parts)
+
+
+def _title(report: Report) -> Text:
+    marks = report.summary.marks
+    missing = f", {report.left} volleys not run" if report.left else ""
+    told = ", ".join(f"{marks[mark]} {mark}" for mark in ("same", "differs", "wrong", "error") if marks[mark])
+    return Text(
+        f"run {report.head.id}: {len(report.observations)} answers to {len(report.sources)} requests in "
+        f"{len(report.summary.rows)} cells{missing}: {told or 'nothing'}",
+        style="bold",
+    )
+
+
+def heat_map(summary: Summary) -> RenderableType:
+    """A row a cell, a sign a request; of more requests than there is room for, each sign is the worst of several."""
+    labels = cell_labels(summary.rows)
+    step = max(1, math.ceil(len(summary.columns) / MAP_WIDTH))
+    marks = {(square.row, square.column): square.mark for square in summary.squares}
+    view = _table("cell", "answers", "differ", "wrong", "none", right={"answers", "differ", "wrong", "none"})
+    view.add_column("a sign for each request" if step == 1 else f"a sign for the worst of {step}", no_wrap=True)
+    for row, label in enumerate(labels):
+        total = summary.row_of(row)
+        line = Text()
+        for start in range(0, len(summary.columns), step):
+            found: list[Mark] = [marks.get((row, c), "none") for c in range(start, start + step)]
+            sign, style = SIGNS[min(found, key=_WORST.index)]
+            line.append(sign, style=style)
+        counts = (total.runs, total.differs, total.wrong, total.errors)
+        view.add_row(label, *(str(count or "-") for count in counts), line)
+    legend = Text()
+    for mark, (sign, style) in SIGNS.items():
+        if mark != "none":
+            legend.append(f"{sign} ", style=style).append(f"{_MEANS[mark]}   ")
+    return Group(view, legend)
+
+
+_WORST: Final[tuple[Mark, ...]] = ("wrong", "error", "differs", "same", "none")
+_MEANS: Final[Mapping[Mark, str]] = {
+    "same": "the commonest answer",
+    "differs": "another answer",
+    "wrong": "an answer that must not stand",
+    "error": "no answer",
+}
+
+
+def cell_labels(cells: Sequence[Cell]) -> list[str]:
+    """Each cell by its engine and the axes that vary."""
+    varying = [axis for axis in AXES[1:] if len({getattr(cell, axis) for cell in cells}) > 1]
+    return [_label(cell, varying) for cell in cells]
+
+
+def _label(cell: Cell, varying: Sequence[str]) -> str:
+    parts = []
+    for axis in varying:
+        value = getattr(cell, axis)
+        if axis == "concurrency":
+            value = "alone" if value == 1 else f"{value} at once" if value else ""
+        elif axis == "neighbours" and value == "none":
+            value = ""
+        elif axis in ("cluster", "node", "cache") and value:
+            value = f"{axis} {value}"
+        if value:
+            parts.append(str(value))
+    return ", ".join([cell.engine, *parts])
+
+
+def runs_table(report: Report) -> RenderableType:
+    """Every answer, and where it first differs from what the caller got."""
+    sources = {source.id: source for source in report.sources}
+    labels = dict(zip(report.summary.rows, cell_labels(report.summary.rows), strict=True))
+    view = _table(
+        "cell", "run", "outcome", "tokens", "ms", "findings", "from what was delivered", right={"run", "tokens", "ms"}
+    )
+    for one in report.observations:
+        source = sources[one.request_id]
+        difference = from_delivered(source, one)
+        told = "-" if one.error or not source.answered else "none: the same text"
+        if difference is not None:
+            told = f"at {difference.offset}: {difference.left!r} became {difference.right!r}"
+        view.add_row(
+            labels[one.cell],
+            str(one.repeat + 1),
+            _outcome(one),
+            str(max(one.counts.completion, 0)),
+            f"{one.timing.duration_ms:.0f}",
+            ", ".join(dict.fromkeys(found.code for found in one.findings)) or "-",
+            told,
         )
-        lines.append(Text(f"{engine}: {runs} run{'s' * (runs != 1)}, {bad} condemned, {answers}"))
+    return view
+
+
+def _outcome(one: Observation) -> Text:
+    if one.error:
+        return Text(f"no answer: {one.error[:60]}", style="magenta")
+    if why := one.wrong():
+        return Text(why, style="red")
+    return Text(one.finish_reason or "no finish reason", style="green")
+
+
+def rulings(triage: Triage) -> RenderableType:
+    """The whole matrix first, then the contrasts, then the requests that are not in agreement."""
+    view = _table("of", "ruling", "confidence", "because", "next")
+    shown = [triage.ruling, *triage.contrasts, *(one for one in triage.requests if one.cause != "agreement")]
+    for one in shown[:RUNS_SHOWN]:
+        view.add_row(one.scope[:40], _ruling(one), one.confidence, _because(one), _next(one))
+    rest = len(shown) - RUNS_SHOWN
+    return Group(view, Text(f"and {rest} more rulings in the JSON")) if rest > 0 else view
+
+
+def _ruling(one: Ruling) -> Text:
+    text = Text(one.cause, style="red" if one.claim else "yellow" if one.cause == "undetermined" else "green")
+    if one.mechanism:
+        text.append(f" ({one.mechanism})")
+    if one.leaning:
+        text.append(f", leaning to {one.leaning}")
+    return text
+
+
+def _because(one: Ruling) -> str:
+    return "; ".join(evidence.statement for evidence in one.evidence_for[:3]) or MEANING[one.cause]
+
+
+def _next(one: Ruling) -> str:
+    return "; ".join(step.action for step in one.next_steps[:2]) or "-"
+
+
+def attribution(triage: Triage) -> list[Text]:
+    lines = []
+    for found, what in ((triage.attribution, "wrong answers"), (triage.differences, "differing answers")):
+        if found is None:
+            continue
+        lines += [Text(f"{what}: {clause}", style="bold") for clause in found.clauses]
+        if found.failures and not found.clauses:
+            lines.append(Text(f"{what}: {found.failures} of {found.runs}, and no axis explains them"))
+        lines += [
+            Text(f"confounded: {' and '.join(axes)} never vary apart", style="yellow") for axes in found.confounded
+        ]
     return lines
+
+
+def seams(found: Sequence[Seam]) -> RenderableType:
+    view = _table("request", "commonest", "other", "token", "it says", "the other", "margins")
+    for seam in found[:SEAMS_SHOWN]:
+        divergence = seam.comparison.divergence
+        if divergence is None:
+            continue
+        margins = f"{_margin(divergence.left)} / {_margin(divergence.right)} {divergence.kind}"
+        view.add_row(
+            seam.request_id[:12],
+            seam.left.cell.engine,
+            seam.right.cell.engine,
+            str(divergence.token) if divergence.token >= 0 else "-",
+            repr(divergence.left.text[:24]),
+            repr(divergence.right.text[:24]),
+            margins,
+        )
+    rest = len(found) - SEAMS_SHOWN
+    return Group(view, Text(f"and {rest} more seams in the page and the JSON")) if rest > 0 else view
+
+
+def _margin(side: Side) -> str:
+    if side.margin is not None:
+        return f"{side.margin:.3g}"
+    return f">{side.list_floor:.3g}" if side.list_floor is not None else "?"
+
+
+def facts(report: Report) -> dict[str, Any]:
+    """The same and more for programs."""
+    sources = {source.id: source for source in report.sources}
+    first = report.sources[0] if len(report.sources) == 1 else None
+    return {
+        "run": report.head.id,
+        "kind": report.head.kind,
+        "command": report.head.command,
+        "trace_id": first.id if first else None,
+        "requests": [{"id": one.id, "model": one.model, "delivered_chars": len(one.output)} for one in report.sources],
+        "skipped": report.head.skipped,
+        "left_out": msgspec.to_builtins(report.head.left_out),
+        "not_run": report.left,
+        "given_up": report.given_up,
+        "unsent": report.unsent,
+        "cells": [cell.axes() for cell in report.summary.rows],
+        "squares": msgspec.to_builtins(report.summary.squares),
+        "reproduced": msgspec.to_builtins(report.summary.reproduced),
+        "triage": msgspec.to_builtins(report.triage),
+        "seams": [
+            {
+                "request_id": s.request_id,
+                "left": s.left.cell.axes(),
+                "right": s.right.cell.axes(),
+                "comparison": msgspec.to_builtins(s.comparison),
+            }
+            for s in report.summary.seams
+        ],
+        "runs": [_run(one, sources[one.request_id], report.summary.rows) for one in report.observations],
+    }
+
+
+def _run(one: Observation, source: Source, rows: Sequence[Cell]) -> dict[str, Any]:
+    difference = from_delivered(source, one)
+    return {
+        "request_id": one.request_id,
+        "engine": one.cell.engine,
+        "cell": rows.index(one.cell),
+        "repeat": one.repeat,
+        "finish_reason": one.finish_reason,
+        "condemned": one.condemned,
+        "wrong": one.wrong(),
+        "error": one.error,
+        "findings": [found.code for found in one.findings],
+        "completion_tokens": one.counts.completion,
+        "cached_tokens": one.counts.cached,
+        "duration_ms": round(one.timing.duration_ms, 1),
+        "text": one.content,
+        "channels": one.text,
+        "first_difference": None
+        if difference is None
+        else {"offset": difference.offset, "delivered": difference.left, "replayed": difference.right},
+    }
+
+
+def _table(*columns: str, right: set[str] | None = None) -> Table:
+    view = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        view.add_column(name, justify="right" if right and name in right else "left", overflow="fold")
+    return view

@@ -1,103 +1,178 @@
-"""Runs one request again on chosen engines: each run one attempt, through the same stream guard as live traffic.
+"""Runs one volley of a plan on its engine: each answer one attempt, through the same stream guard as live traffic.
 
-No recovery here: what an engine answers is what is to be seen. One run at a time on each engine, the engines side by
-side.
+No recovery here: what an engine answers is what is to be seen. What only makes company is sent in the same way and
+forgotten; it is cancelled as soon as what is observed has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
 
-from guard.config import Policy
+from guard.config import Config, Policy
 from guard.constraint.cache import ConstraintCache
 from guard.delivered import Delivered
 from guard.engines.contract import Engine, EngineError, EngineRequest
 from guard.events import Closed
 from guard.plan import plan_for
-from guard.request import GenerationRequest
+from guard.request import GenerationRequest, RequestError
 from guard.stream import StreamGuard
-from guard.watch import Plan
+from guard.watch import Plan as Watched
+from replay.heard import Heard
+from replay.load import MatrixCell
+from replay.matrix import COLD, Asked
+from replay.observation import Observation, Sampling, Timing
+from replay.plan import Volley
+from replay.source import ReplayError, Source
+
+PRIMED_TOKENS = 1
 
 
-class RunResult(Struct):
-    """``error`` is set when there was no answer at all; ``condemned`` when the guard would not have delivered it."""
+class Ready(Struct):
+    """A request that can be sent: normalised, with what its answers are held against."""
 
-    engine: str
-    repeat: int
-    text: str = ""
-    reason: str = ""
-    condemned: str = ""
-    error: str = ""
-    findings: list[str] = msgspec.field(default_factory=list)
-    token_ids: list[int] = msgspec.field(default_factory=list)
-    completion_tokens: int = 0
-    first_token_ms: float = 0.0
-    duration_ms: float = 0.0
+    source: Source
+    request: GenerationRequest
+    watched: Watched
 
 
-async def run_matrix(
-    request: GenerationRequest,
-    engines: Mapping[str, Engine],
-    constraints: ConstraintCache,
-    *,
-    repeats: int,
-    policy: Policy | None = None,
-    tool_formats: Mapping[str, str] | None = None,
-    done: Callable[[RunResult], None] = lambda _: None,
-) -> list[RunResult]:
-    """Results in the order of the engines, then of the repeats. ``policy`` is what the answers are guarded by,
-    ``tool_formats`` the engines' own by name. ``done`` hears of each as it ends."""
-    compiled = await constraints.compile(request.constraint) if request.constraint else None
-    plan = plan_for(request, policy or Policy(), compiled)
-    formats = tool_formats or {}
-    single = msgspec.structs.replace(request, n=1, stream=True)
+class Runner:
+    """``salt`` makes what is sent cold differ from everything an engine has seen."""
 
-    async def column(name: str) -> list[RunResult]:
-        results = []
-        for repeat in range(repeats):
-            result = await run_once(single, name, engines[name], plan, repeat, formats.get(name) or "auto")
-            done(result)
-            results.append(result)
-        return results
+    def __init__(
+        self,
+        config: Config,
+        engines: Mapping[str, Engine],
+        constraints: ConstraintCache,
+        *,
+        asked: Asked | None = None,
+        top_logprobs: int = 0,
+        salt: str = "",
+    ) -> None:
+        self._configs = {engine.name: engine for engine in config.engines}
+        self._policies = config.policies
+        self._engines = engines
+        self._constraints = constraints
+        self._asked = (asked or Asked()).model_dump(exclude_none=True)
+        self._top_logprobs = top_logprobs
+        self._salt = salt
+        self._ready: dict[str, Ready] = {}
 
-    columns: Sequence[list[RunResult]] = await asyncio.gather(*(column(name) for name in engines))
-    return [result for results in columns for result in results]
+    async def prepare(self, source: Source) -> Ready:
+        """Raises ReplayError when the request cannot be sent as it is."""
+        if source.id not in self._ready:
+            request = source.request()
+            sampling = msgspec.structs.replace(request.sampling, **self._asked)
+            try:
+                compiled = await self._constraints.compile(request.constraint) if request.constraint else None
+            except RequestError as error:
+                raise ReplayError(f"the format that {source.id} asks for cannot be compiled: {error}") from error
+            policy = self._policies.get(source.policy) or self._policies.get("default") or Policy()
+            request = msgspec.structs.replace(request, sampling=sampling, return_token_ids=True)
+            self._ready[source.id] = Ready(source, request, plan_for(request, policy, compiled))
+        return self._ready[source.id]
 
+    async def volley(
+        self, volley: Volley, cell: MatrixCell, ready: list[Ready], beside: list[Ready]
+    ) -> list[Observation]:
+        """What was observed, in the order of ``volley.observed``. ``ready`` and ``beside`` are what it names."""
+        if volley.primed:
+            await self._send_and_forget(cell, ready[0], f"{volley.key}.prime", PRIMED_TOKENS)
+        together = tuple(one.source.id for one in (*ready, *beside))
+        company = [
+            asyncio.create_task(self._company(cell, one, f"{volley.key}.beside{i}")) for i, one in enumerate(beside)
+        ]
+        try:
+            return list(
+                await asyncio.gather(
+                    *(
+                        self._observe(cell, one, volley, i, together[:i] + together[i + 1 :])
+                        for i, one in enumerate(ready)
+                    )
+                )
+            )
+        finally:
+            for task in company:
+                task.cancel()
+            await asyncio.gather(*company, return_exceptions=True)
 
-async def run_once(
-    request: GenerationRequest, name: str, engine: Engine, plan: Plan, repeat: int, tool_format: str = "auto"
-) -> RunResult:
-    result = RunResult(engine=name, repeat=repeat)
-    delivered = Delivered()
-    guard = StreamGuard(plan, delivered, attempt=repeat + 1, engine=name, tool_format=tool_format)
-    started = time.monotonic()
-    try:
-        stream = await engine.open(EngineRequest(request, max_tokens=request.sampling.max_tokens))
-    except EngineError as error:
-        result.error = error.message
-        return result
-    try:
-        async for events in stream:
-            if not result.first_token_ms:
-                result.first_token_ms = (time.monotonic() - started) * 1e3
-            guard.feed(events)
-            if guard.ended:
-                break
-    finally:
-        await stream.aclose()
-    if not guard.ended:
-        guard.feed([Closed(clean=False)])
-    result.duration_ms = (time.monotonic() - started) * 1e3
-    guard.cut()
-    result.text = delivered.whole()
-    result.reason = guard.reason
-    result.condemned = guard.condemned.cause if guard.condemned else ""
-    result.findings = [finding.code for finding in guard.findings]
-    result.token_ids = list(delivered.token_ids or ())
-    result.completion_tokens = guard.usage.completion_tokens if guard.usage else guard.tokens
-    return result
+    async def _observe(
+        self, cell: MatrixCell, ready: Ready, volley: Volley, place: int, in_flight: tuple[str, ...]
+    ) -> Observation:
+        engine = self._engines[cell.engine]
+        request = self._for_engine(ready.request, cell, f"{volley.key}.{place}")
+        sampling = request.sampling
+        copies = len(volley.observed) if len(set(volley.observed)) == 1 else 1
+        seen = Observation(
+            request_id=ready.source.id,
+            cell=cell.cell,
+            repeat=volley.repeat * copies + (place if copies > 1 else 0),
+            expected=ready.source.expected,
+            sampling=Sampling(sampling.temperature, sampling.top_p, sampling.seed, sampling.max_tokens),
+            prompt_ids=ready.source.prompt_ids,
+            in_flight=in_flight,
+        )
+        heard, delivered = Heard(), Delivered()
+        tool_format = self._configs[cell.engine].tool_format or "auto"
+        guard = StreamGuard(ready.watched, delivered, engine=cell.engine, tool_format=tool_format)
+        wall, started = time.time(), time.monotonic()
+        first = 0.0
+        try:
+            stream = await engine.open(EngineRequest(request, max_tokens=sampling.max_tokens))
+        except EngineError as error:
+            took = (time.monotonic() - started) * 1e3
+            return msgspec.structs.replace(seen, error=error.message or error.kind, timing=Timing(wall, 0.0, took))
+        async with contextlib.aclosing(stream):
+            async for events in stream:
+                first = first or (time.monotonic() - started) * 1e3
+                heard.feed(events)
+                guard.feed(events)
+                if guard.ended:
+                    break
+        if not guard.ended:
+            guard.feed([Closed(clean=False)])
+        guard.cut()
+        took = (time.monotonic() - started) * 1e3
+        return msgspec.structs.replace(
+            heard.observation(seen, guard, delivered), timing=Timing(wall, round(first, 3), round(took, 3))
+        )
+
+    async def _company(self, cell: MatrixCell, ready: Ready, key: str) -> None:
+        """Until it is cancelled or has its answer. A cancelled neighbour is given up after its first piece, and sent
+        again."""
+        if cell.load.kind == "cancelled":
+            await self._send_and_forget(cell, ready, key, pieces=1)
+        await self._send_and_forget(cell, ready, f"{key}.again")
+
+    async def _send_and_forget(
+        self, cell: MatrixCell, ready: Ready, key: str, max_tokens: int | None = None, pieces: int | None = None
+    ) -> None:
+        request = self._for_engine(ready.request, cell, key)
+        limit = max_tokens or request.sampling.max_tokens
+        with contextlib.suppress(EngineError):
+            stream = await self._engines[cell.engine].open(EngineRequest(request, max_tokens=limit))
+            async with contextlib.aclosing(stream):
+                count = 0
+                async for _ in stream:
+                    count += 1
+                    if count == pieces:
+                        return
+
+    def _for_engine(self, request: GenerationRequest, cell: MatrixCell, key: str) -> GenerationRequest:
+        """With log probabilities where the engine has them, and off or on its prefix cache as the cell says."""
+        config = self._configs[cell.engine]
+        sampling, extra = request.sampling, request.extra
+        if self._top_logprobs and self._engines[cell.engine].capabilities.logprobs:
+            most = max(self._top_logprobs, sampling.top_logprobs or 0)
+            sampling = msgspec.structs.replace(sampling, logprobs=True, top_logprobs=most)
+        field = COLD.get(config.dialect)
+        if field == "cache_prompt" and cell.cache != "as_is":
+            extra = {**extra, field: cell.cache == "warm"}
+        elif field and cell.cache == "cold":
+            extra = {**extra, field: f"{self._salt}.{key}"}
+        return msgspec.structs.replace(request, sampling=sampling, extra=extra)

@@ -28,6 +28,7 @@ def _helper(name: str, path: str) -> None:
 _helper("engine_process", "engine_process.py")
 _helper("replay_server", "engines/replay_server.py")
 _helper("torch_models", "engines/torch_models.py")
+_helper("replayed", "replay/replayed.py")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
