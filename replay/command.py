@@ -13,9 +13,8 @@ import click
 from pydantic import ValidationError
 
 from guard.config import Config, ConfigError, parse_yaml, read_text
-from guard.options import as_json, config_option, read_config, reading
+from guard.options import age, as_json, config_option, read_config, reading
 from guard.tables import show
-from guard.trace.overview import age_seconds
 from replay import journal as journals
 from replay.campaign import Campaign, conduct, planned, stopped_by_sigint, with_versions
 from replay.journal import Journal
@@ -57,7 +56,7 @@ not run, 2 nothing to run, 130 interrupted (go on with --resume)."""
 @config_option
 @click.option("--trace", "traces", multiple=True, help="A trace to run again; may be given several times.")
 @click.option("--where", help="Traces that meet a condition; see the README for its language.")
-@click.option("--since", help="Traces not older than this: 90s, 15m, 24h, 7d.")
+@click.option("--since", callback=age, help="Traces not older than this: 90s, 15m, 24h, 7d.")
 @click.option("--file", "file", type=click.Path(path_type=Path), help="The lines of an export.")
 @click.option("--sample", default=0, type=click.IntRange(0, 10_000), help="So many of them, drawn by the seed.")
 @click.option("--matrix", "matrix_file", type=click.Path(path_type=Path), help="A YAML file that declares the matrix.")
@@ -142,7 +141,7 @@ class _Command:
     def _selection(self, matrix: Matrix) -> Selection:
         asked = self._asked
         ids = [*([asked["trace_id"]] if asked["trace_id"] else []), *asked["traces"]]
-        ways = [bool(ids), bool(asked["where"] or asked["since"]), asked["file"] is not None]
+        ways = [bool(ids), asked["where"] is not None or asked["since"] is not None, asked["file"] is not None]
         if sum(ways) != 1:
             said = "only one of them" if sum(ways) else "what to run again"
             raise ReplayError(f"say {said}: TRACE_ID (or --trace), --where and --since, or --file")
@@ -156,8 +155,7 @@ class _Command:
                     condition = parse(asked["where"]) if asked["where"] else None
                 except WhereError as error:
                     raise ReplayError(f"--where: {error}") from error
-                since = time.time() - _age(asked["since"]) if asked["since"] else None
-                found = by_condition(reader, condition, since=since, sample=asked["sample"], seed=matrix.seed)
+                found = by_condition(reader, condition, since=asked["since"], sample=asked["sample"], seed=matrix.seed)
             together = [load.at_once for load in matrix.loads if load.kind == "recorded"]
             if together:
                 add_neighbours(reader, found, max(together))
@@ -221,10 +219,3 @@ class _Command:
                 f"{row['answers']} of {row['planned']} answers"
             )
         return 0
-
-
-def _age(text: str) -> float:
-    try:
-        return age_seconds(text)
-    except ValueError as error:
-        raise ReplayError(f"--since: {error}") from error
