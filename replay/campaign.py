@@ -15,14 +15,14 @@ from guard.build import build_engine
 from guard.config import Config, EngineConfig
 from guard.constraint.cache import ConstraintCache
 from guard.engines.contract import Engine
-from replay.echo import echo_task
+from replay.echo import echo_tasks
 from replay.journal import FORMAT, Head, Journal, new_id
 from replay.lanes import Outcome, Progress, run_plan
 from replay.matrix import Matrix, cells, chosen
 from replay.plan import Cost, Plan, cost, plan
 from replay.run import Runner
 from replay.select import Selection
-from replay.source import ReplayError
+from replay.source import ReplayError, Source
 
 
 class Campaign:
@@ -39,8 +39,9 @@ class Campaign:
         self.matrix = matrix
         self.selection = selection
         model = next(iter(models))
-        tasks = [echo_task(model, matrix.seed, number) for number in range(matrix.echo)]
-        self.sources = [*selection.sources, *tasks]
+        tasks = echo_tasks(str(matrix.seed), matrix.echo)
+        known = [Source(task.request_id, "chat", task.body(model), expected=task.expected) for task in tasks]
+        self.sources = [*selection.sources, *known]
         self.cells, impossible = cells(matrix, self.engines)
         self.plan = plan(self.cells, self.sources, matrix.repeats, impossible)
         self.cost = cost(self.plan, self.sources, selection.beside, matrix.limits.per_second)
