@@ -90,11 +90,11 @@ def answer_keys(runs: Sequence[Observation]) -> list[Hashable]:
             run.token_ids[:-1] if run.text and texts.get(run.token_ids[:-1]) == run.text else run.token_ids
             for run in runs
         ]
-    if all(run.text for run in runs):
-        return [tuple(sorted(run.text.items())) for run in runs]
-    if all(run.pieces for run in runs):
-        return [b"".join(run.pieces) for run in runs]
-    return [run.fingerprint for run in runs]
+    if not all(map(_kept, runs)):
+        return [run.fingerprint for run in runs]
+    if any(run.text for run in runs):
+        return [tuple(sorted((channel, text) for channel, text in run.text.items() if text)) for run in runs]
+    return [b"".join(run.pieces) for run in runs]
 
 
 def same_answer(left: Observation, right: Observation) -> bool:
@@ -147,7 +147,7 @@ def compare(left: Observation, right: Observation) -> Comparison:
 def divergence(left: Observation, right: Observation) -> Divergence | None:
     """The seam of two answers that are not the same; None where nothing shows it (fingerprints, no answer)."""
     by_ids = bool(left.token_ids and right.token_ids) and same_tokenizer(left, right)
-    if not by_ids and not (left.pieces and right.pieces) and not (left.text and right.text):
+    if not by_ids and not (_kept(left) and _kept(right)):
         return None
     channel, byte = _text_seam(left, right)
     left_at = right_at = -1
@@ -159,7 +159,7 @@ def divergence(left: Observation, right: Observation) -> Divergence | None:
             byte = sum(map(len, left.pieces[:left_at]))
     elif left.pieces and right.pieces:
         left_at, right_at, aligned, at = _aligned(left.pieces, right.pieces)
-        byte = at if not (left.text and right.text) else byte
+        byte = byte if left.text or right.text else at
     one = side(left, left_at, right, right_at if aligned else -1, _from(left, channel, byte))
     other = side(right, right_at, left, left_at if aligned else -1, _from(right, channel, byte))
     kind = margin_kind(one, other, tolerance(left.cell.precision, right.cell.precision)) if aligned else "unknown"
@@ -200,15 +200,18 @@ def _from(run: Observation, channel: str, byte: int) -> str:
 def _units(left: Observation, right: Observation) -> tuple[Unit, Sequence[Hashable], Sequence[Hashable]]:
     if left.token_ids and right.token_ids and same_tokenizer(left, right):
         return "tokens", left.token_ids, right.token_ids
-    if left.text and right.text:
-        return "characters", "\0".join(left.text.values()), "\0".join(right.text.values())
-    if left.pieces and right.pieces:
-        return (
-            "characters",
-            b"".join(left.pieces).decode("utf-8", "replace"),
-            b"".join(right.pieces).decode("utf-8", "replace"),
-        )
-    return "fingerprint", (), ()
+    if not (_kept(left) and _kept(right)):
+        return "fingerprint", (), ()
+    return "characters", _whole(left), _whole(right)
+
+
+def _kept(run: Observation) -> bool:
+    """What was said is there, even if it was nothing."""
+    return bool(run.text or run.pieces) or not run.fingerprint
+
+
+def _whole(run: Observation) -> str:
+    return "\0".join(run.text.values()) if run.text else b"".join(run.pieces).decode("utf-8", "replace")
 
 
 def _equal(left: Hashable, right: Hashable) -> bool:

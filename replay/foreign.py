@@ -24,8 +24,8 @@ from replay.observation import Observation
 PLAIN_PAIRS: Final = 3
 _WORDS: Final = re.compile(r"[^\W_]+")
 _STOP: Final = frozenset(
-    "a an and are as at be by for from in is it of on or that the this to was what which with".split()
-)  # noqa: SIM905
+    "a an and are as at be by for from in is it of on or that the this to was what which with".split()  # noqa: SIM905
+)
 
 
 class Foreign(Struct, frozen=True):

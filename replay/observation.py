@@ -38,8 +38,8 @@ ORDERED: Final = frozenset({"concurrency", "prompt_length"})
 class Cell(Struct, frozen=True, order=True):
     """``concurrency``: requests in flight on the engine, this one included (1 is alone, 0 is not known).
 
-    ``neighbours``: what ran at the same time: ``none``, ``copies`` of this request, ``recorded`` ones, ``lengths``
-    (others of another length), ``cancelled`` (others that were cancelled and tried again). ``cache``: cold or warm.
+    ``neighbours``: what ran at the same time: ``none``, ``copies`` of this request, ``recorded`` ones, ``others``
+    of the selection, ``cancelled`` (others that were cancelled and tried again). ``cache``: cold or warm.
     ``kernels``: ``batch_invariant`` where the engine promises that a batch changes no answer. ``precision``: f32, bf16,
     f16, fp8, q4_1 and so on.
     """

@@ -232,3 +232,11 @@ def test_a_run_that_was_drawn_stands_below_its_likeliest_tokens() -> None:
     run = spoken("we go away", steps={1: [("went", 0.0), ("go", -3.0)], 2: TIE})
     assert drawn(run, 0.5) == (1, 3)
     assert drawn(spoken("we go", logprobs=False), 0.5) == (0, 0)
+
+
+def test_an_empty_answer_is_an_answer() -> None:
+    nothing = Observation(request_id="r", cell=Cell("a"), finish_reason="stop")
+    runs = [spoken("yes"), nothing, spoken("no")]
+    assert agreement_of(runs).distinct == 3
+    assert seam(spoken("yes"), nothing).left.text == "yes "
+    assert compare(nothing, spoken("yes")).edit_distance == 4
