@@ -13,7 +13,7 @@ import msgspec
 
 from detectors.finding import Finding
 from guard.admission import Job
-from guard.decision import Action, Situation, decide
+from guard.decision import NO_BUDGET, NOWHERE, Action, Situation, decide
 from guard.delivered import Delivered
 from guard.enforce import ALTERNATIVES, DEEP, Seed, as_asked, token_count
 from guard.enforcement import Enforcement
@@ -23,6 +23,7 @@ from guard.request import GenerationRequest, Sampling
 from guard.retry import Attempts
 from guard.routing import Router
 from guard.stream import StreamGuard
+from guard.variation import Places, finding_of, with_other_sampling
 from guard.watch import Condemned
 
 
@@ -55,6 +56,8 @@ class Answer:
         self._tried: Counter[str] = Counter()
         self._alternatives = 0
         self._constrains = True
+        self._places = Places()
+        self._variation: Finding | None = None
         self._refuses_constraint: set[str] = set()
         self._most_alternatives: dict[str, int] = {}
         self._resumed_at = 0
@@ -162,16 +165,26 @@ class Answer:
                 cause=self._blame.cause if self._blame else "",
                 delivered=not afresh,
                 attempts_left=self._attempts.left(now) and not self._told_to_wait(fresh if afresh else resuming, now),
+                budget_left=self._router.budget.left(now),
                 reachable=fresh is not None,
                 resumable=resuming is not None,
                 enforceable=seed is not None,
+                again=why is not None and self._again(why),
+                variable=self.job.policy.vary and self._variation is None,
             )
         )
         self.seed = seed if action.kind == "enforce" else None
-        if action.kind == "retry" and fresh is not None:
+        if action.kind in ("retry", "resume", "vary"):
+            self._router.budget.spend(now)
+        if action.kind == "vary":
+            sampling = with_other_sampling(self.request.sampling, document=self.request.constraint is not None)
+            self.request = msgspec.structs.replace(self.request, sampling=sampling)
+            self._variation = finding_of(sampling)
+            fresh, resuming = self._here(fresh, now), self._here(resuming, now)
+        if action.kind in ("retry", "vary") and fresh is not None and afresh:
             self._start_afresh()
             self.engine = fresh
-        elif action.kind == "resume" and resuming is not None:
+        elif action.kind in ("resume", "vary") and resuming is not None:
             self.wasted += max(0, self._resumed_at + guard.tokens - self.delivered.tokens)
             self.engine = resuming
         elif seed is not None:
@@ -194,14 +207,20 @@ class Answer:
                 offset=self.delivered.length(CONTENT),
             )
         ]
-        if self.enforced is not None:
-            told.append(Found(self.choice, self.enforced, failed, self.number))
+        if (done := self.changed(action)) is not None:
+            told.append(Found(self.choice, done, failed, self.number))
         return told
 
-    @property
-    def enforced(self) -> Finding | None:
-        """What was put into the answer before the next attempt, for the record."""
+    def changed(self, action: Action) -> Finding | None:
+        """What was put into the answer, or is asked otherwise, before the next attempt; for the record."""
+        if action.kind == "vary":
+            return self._variation
         return self.enforcement.finding if self.seed is not None else None
+
+    @property
+    def varied(self) -> bool:
+        """Whether its sampling is no longer the caller's."""
+        return self._variation is not None
 
     def finished(self, guard: StreamGuard) -> Finished:
         self.reason = guard.reason
@@ -220,7 +239,7 @@ class Answer:
         self.failure = Failed(
             choice=self.choice,
             code=action.code,
-            message=why.message,
+            message=f"{why.message} ({action.why})" if action.why in (NO_BUDGET, NOWHERE) else why.message,
             attempts=self.number,
             engine_status=why.status,
             retry_after=self.retry_after,
@@ -338,9 +357,21 @@ class Answer:
             default=None,
         )
 
+    def _here(self, other: str | None, now: float) -> str | None:
+        """The engine to try other sampling on: one that was not tried yet, else the one that spoke."""
+        here = self.engine
+        if other is None or not self._tried[other] or not self._router.takes(here, now):
+            return other
+        return here if here not in self.cannot_resume else other
+
+    def _again(self, why: Condemned) -> bool:
+        return why.cause.startswith(("repetition.", "whitespace.")) and self._places.again(why.channel, why.onset)
+
     def _told_to_wait(self, engine: str | None, now: float) -> bool:
-        """Whether the engine that would be next asks for more patience than the policy has: then the caller is told."""
-        return engine is not None and self._not_before.get(engine, now) - now > self.job.policy.backoff_max
+        """Whether the engine that would be next asks for more patience than the policy or the caller has: then the
+        caller is told."""
+        wait = self._not_before.get(engine, now) - now if engine is not None else 0.0
+        return wait > min(self.job.policy.backoff_max, self.job.deadline - now)
 
     def _resumes(self, engine: str) -> bool:
         """A text completion goes on anywhere: its prompt is only longer."""

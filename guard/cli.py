@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from guard.options import age, as_json, config_option, read_config, reading
+from guard.policy_command import policy
 from guard.store_command import store
 from guard.traces_command import traces
 
@@ -162,6 +163,9 @@ def _contradictions(config_path: Path, since: float | None, json_: bool) -> None
 
 main.add_command(traces)
 main.add_command(store)
+
+
+main.add_command(policy)
 
 
 @main.command(

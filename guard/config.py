@@ -109,7 +109,8 @@ class Policy(_Section):
     same for the format that the caller asked for. ``json_release``: streaming lets a document out as it comes and
     holds its end until it is valid; on_complete lets nothing out before that. ``repairs``: changes that lose nothing
     are made. ``resume``: an answer may go on from another engine in the middle. ``max_enforcements``: how often an
-    answer that broke its format may go on from where it had not yet, beside the attempts; 0: never.
+    answer that broke its format may go on from where it had not yet, beside the attempts; 0: never. ``vary``: one that
+    collapsed twice at the same place may go on with other sampling than the caller's, once.
     """
 
     detectors: Literal["enforce", "observe", "off"] = "enforce"
@@ -119,6 +120,7 @@ class Policy(_Section):
     resume: bool = True
     json_release: Literal["streaming", "on_complete"] = "streaming"
     repairs: bool = True
+    vary: bool = True
     backoff_initial: Seconds = 0.1
     backoff_max: Seconds = 2.0
 
@@ -167,12 +169,15 @@ class Listen(_Section):
 
 class Limits(_Section):
     """``max_requests``: answers under way at once, above which callers get 429 / RESOURCE_EXHAUSTED.
-    ``request_timeout``: seconds, for callers that set no deadline."""
+    ``request_timeout``: seconds, for callers that set no deadline. ``retry_ratio``: further attempts of a route for
+    each of its requests, over half a minute; ``retry_floor``: so many are always allowed."""
 
     max_body_bytes: Annotated[int, Field(ge=1024)] = 20_000_000
     max_requests: Annotated[int, Field(ge=1)] = 1024
     max_choices: Annotated[int, Field(ge=1, le=128)] = 16
     request_timeout: Seconds = 1800.0
+    retry_ratio: Annotated[float, Field(ge=0, le=10)] = 0.2
+    retry_floor: Annotated[int, Field(ge=0)] = 10
 
 
 class Config(_Section):

@@ -109,12 +109,12 @@ class AttemptEvidence:
         record.findings = [_finding(finding, record) for finding in guard.findings]
         record.contradictions = self._contradictions(guard)
 
-    def decided(self, action: Action, why: Condemned | None, enforced: Finding | None = None) -> None:
-        """``enforced``: what was put into the answer before the next attempt."""
+    def decided(self, action: Action, why: Condemned | None, changed: Finding | None = None) -> None:
+        """``changed``: what was put into the answer, or is asked otherwise, before the next attempt."""
         record = self.record
         record.action = action.kind
-        if enforced is not None:
-            record.findings.append(_finding(enforced, record))
+        if changed is not None:
+            record.findings.append(_finding(changed, record))
         if why is None:
             record.outcome = "ok"
             return

@@ -22,6 +22,7 @@ import msgspec
 
 from guard.admission import Job, admit
 from guard.answer import Answer
+from guard.budget import RetryBudget
 from guard.build import status
 from guard.check import CALLER, Check
 from guard.config import Config, EngineConfig
@@ -71,8 +72,15 @@ class Pipeline:
             [engine.name for engine in config.engines if engine.drain],
         )
         origins = {engine.name: (engine.cluster, engine.image) for engine in config.engines}
+        limits = config.limits
         self._routers = {
-            route.model: Router(route.engines, self.fleet, balanced=route.balance == "least_loaded", origins=origins)
+            route.model: Router(
+                route.engines,
+                self.fleet,
+                RetryBudget(limits.retry_ratio, limits.retry_floor),
+                balanced=route.balance == "least_loaded",
+                origins=origins,
+            )
             for route in config.routes
         }
         self._constraints = constraints
@@ -124,7 +132,9 @@ class Pipeline:
     def _first(self, job: Job) -> Ticket:
         """The engine that is asked first. Raises RequestError where none of them takes requests."""
         now = self._clock()
-        engine = self._routers[job.request.model].first(job.engines, job.request, now)
+        router = self._routers[job.request.model]
+        router.budget.request(now)
+        engine = router.first(job.engines, job.request, now)
         if engine is None:
             raise RequestError(
                 f"no engine takes requests for {job.request.model!r} now: {self._why_not(job.engines, now)}",
@@ -194,7 +204,7 @@ class Pipeline:
                 why = Condemned("deadline", f"the deadline passed ({why.message})", status=why.status)
             self._judge(job, answer, guard, trail, ticket, why, before)
             action = answer.end(guard, why, now)
-            trail.decided(action, why, answer.enforced)
+            trail.decided(action, why, answer.changed(action))
 
             if why is None:
                 yield [*(answer.kept or ()), answer.finished(guard)]
@@ -228,7 +238,7 @@ class Pipeline:
         cause, said = verdict_of(guard, answer.delivered, why, before=before, contradicted=contradicted)
         if said is None:
             return
-        if not said.weight and answer.number > 1:
+        if not said.weight and answer.number > 1 and not answer.varied:
             self.fleet.answered(ticket, job.prompt_hash, now)
         prompt = job.prompt_hash if said.of_prompt else None
         if self.fleet.judge(ticket, said, now, cause=cause, prompt=prompt):

@@ -17,6 +17,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from guard.budget import RetryBudget
 from guard.health.fleet import Fleet
 from guard.request import GenerationRequest
 
@@ -28,11 +29,19 @@ _WORD: Final = (1 << 64) - 1
 
 
 class Router:
-    """Of one route over ``engines``, in their order. ``origins``: the cluster and the image of each, where known."""
+    """Of one route over ``engines``, in their order. ``origins``: the cluster and the image of each, where known.
+    ``budget``: what the route may spend on further attempts."""
 
     def __init__(
-        self, engines: Sequence[str], fleet: Fleet, *, balanced: bool, origins: Mapping[str, tuple[str, ...]]
+        self,
+        engines: Sequence[str],
+        fleet: Fleet,
+        budget: RetryBudget,
+        *,
+        balanced: bool,
+        origins: Mapping[str, tuple[str, ...]],
     ) -> None:
+        self.budget = budget
         self._fleet = fleet
         self._balanced = balanced
         self._place = {name: i for i, name in enumerate(engines)}

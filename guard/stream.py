@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from guard.decision import Sight, while_streaming
 from guard.delivered import Delivered
 from guard.enforce import Salvage
 from guard.events import (
@@ -71,7 +72,11 @@ class StreamGuard:
         self._text_calls: dict[str, TextCalls] = {}
         self._splitter = self._new_splitter(reasoning_format)
         self._channels: dict[str, Channel] = {}
-        self._holding = Holding(choice, delivered, watched=plan.act_on_detectors, constrained=plan.act_on_constraints)
+        watched, constrained = (
+            while_streaming(Sight("doubt", acts=acts)) == "hold"
+            for acts in (plan.act_on_detectors, plan.act_on_constraints)
+        )
+        self._holding = Holding(choice, delivered, watched=watched, constrained=constrained)
         self._tools = plan.new_tools() if plan.new_tools else None
         self._integrity = plan.new_integrity()
         self._format_failed = False
@@ -274,7 +279,7 @@ class StreamGuard:
 
     def _repair(self, out: list[GuardEvent]) -> None:
         """What the engine put in the wrong place and can be put right without loss."""
-        if not self._plan.repairs:
+        if while_streaming(Sight("repairable", acts=self._plan.repairs)) != "repair":
             return
         calls = self._tools.calls if self._tools else 0
         if calls and self.reason == "stop":
@@ -420,15 +425,11 @@ class StreamGuard:
 
     def _take_error(self, finding: Finding) -> None:
         self.unsound = True
-        family = finding.family
-        if family in CONSTRAINT_FAMILIES:
+        acts = self._plan.act_on_detectors
+        if finding.family in CONSTRAINT_FAMILIES:
             self._format_failed = True
-            if finding.code.endswith(".truncated") and self.reason == "length":
-                return  # the caller's own token limit; "length" says so, and another engine could do no better
             acts = self._plan.act_on_constraints
-        else:
-            acts = self._plan.act_on_detectors or family == "stream"
-        if acts:
+        if while_streaming(Sight("error", finding.code, acts, at_limit=self.reason == "length")) == "stop":
             self._condemn(Condemned(finding.code, finding.message, finding.channel, finding.onset))
 
     def _condemn(self, why: Condemned) -> None:

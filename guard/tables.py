@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from guard.explain import Table as DecisionTable
 from guard.service import EngineStatus
 from guard.trace.contradictions import Contradiction
 from guard.trace.overview import Overview
@@ -70,6 +71,17 @@ def contradictions_table(rows: Sequence[Contradiction]) -> RenderableType:
             row.trace_id[:12],
         )
     return view
+
+
+def decision_tables(found: Sequence[DecisionTable]) -> RenderableType:
+    """The tables by which an answer goes on; the first row that fits decides."""
+    parts: list[RenderableType] = []
+    for one in found:
+        view = _table(*one.columns)
+        for row in one.rows:
+            view.add_row(*row)
+        parts += [Text(one.title, "bold"), view]
+    return Group(*parts)
 
 
 def traces_table(rows: Sequence[Overview]) -> RenderableType:

@@ -7,13 +7,27 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from guard.config import parse_config
 from guard.constraint.cache import ConstraintCache
 from guard.constraint.spec import Constraint
 from guard.engines.contract import EngineError, EngineRequest
-from guard.engines.scripted import Pause, Play, ScriptedEngine, Silence, answer, telling
-from guard.events import Closed, Done, Failed, Finished, FinishReason, GuardEvent, Opened, Release, Started, TextDelta
+from guard.engines.scripted import ALL, Pause, Play, ScriptedEngine, Silence, answer, telling
+from guard.events import (
+    Closed,
+    Done,
+    Failed,
+    Finished,
+    FinishReason,
+    Found,
+    GuardEvent,
+    Opened,
+    Recovery,
+    Release,
+    Started,
+    TextDelta,
+)
 from guard.pipeline import Pipeline
 from guard.request import GenerationRequest, RequestError
 from guard.trace.record import RequestRecord
@@ -36,6 +50,7 @@ policies:
   default: {backoff_initial: 0.001, backoff_max: 0.002}
   watch: {detectors: observe, backoff_initial: 0.001, backoff_max: 0.002}
 health: {failures: 3, open_initial: 5}
+limits: {retry_floor: 1000}
 """
 Script = Callable[[EngineRequest], Play]
 
@@ -52,9 +67,17 @@ class Kept(Tracing):
 class Run:
     """A pipeline over scripted engines on a clock that the test holds."""
 
-    def __init__(self, config: str = CONFIG, **scripts: Script) -> None:
+    def __init__(self, config: str = CONFIG, *, unable: str = "", **scripts: Script) -> None:
+        """``unable``: the engines that cannot go on from a prefix."""
         self.now = 100.0
-        self.engines = {name: ScriptedEngine(name, scripts.get(name, telling(STORY))) for name in "abc"}
+        self.engines = {
+            name: ScriptedEngine(
+                name,
+                scripts.get(name, telling(STORY)),
+                capabilities=replace(ALL, resume="no" if name in unable else "text"),
+            )
+            for name in "abc"
+        }
         self.tracing = Kept()
         self.pipeline = Pipeline(
             parse_config(config), self.engines, ConstraintCache(), self.tracing, clock=lambda: self.now
@@ -151,7 +174,7 @@ async def test_what_the_policy_only_observes_counts_all_the_same() -> None:
 
 
 async def test_a_broken_constraint_that_the_engine_had_accepted_counts_half() -> None:
-    run = Run(a=telling("Sure! Here you are"), b=telling('{"n": 1}'))
+    run = Run(a=telling("Sure! Here you are"), b=telling('{"n": 1}'), c=telling('{"n": 1}'))
     schema = Constraint("json_schema", {"type": "object", "required": ["n"]})
     for i in range(6):
         assert said(await run.ask(f"prompt {i}", constraint=schema)) == '{"n": 1}'
@@ -244,3 +267,91 @@ async def test_every_choice_is_placed_on_its_own() -> None:
     run = Run(**{name: lambda _: Play([Pause(0.01), *answer("All is well.").steps]) for name in "abc"})
     await run.ask(model="spread", n=3)
     assert run.asked() == {"a": 1, "b": 1, "c": 1}
+
+
+# --- the retry budget, and a collapse that is the model's own ---------------------------------------------------------
+
+
+async def test_an_outage_is_not_made_worse_and_the_error_says_why() -> None:
+    config = CONFIG.replace("retry_floor: 1000", "retry_floor: 2").replace("{failures: 3,", "{mode: observe,")
+    run = Run(config, **dict.fromkeys("abc", fails(EngineError("connect", "refused"))))
+    for i in range(100):
+        run.now += 0.01
+        last = (await run.ask(f"prompt {i}"))[-1]
+        assert isinstance(last, Failed)
+        assert last.code == "engine_unavailable"
+    assert last.message == "refused (the route's retry budget is spent)"
+    assert 115 <= sum(run.asked().values()) <= 120
+    run.now += 60
+    assert (await run.ask())[-1].attempts == 3  # type: ignore[union-attr]
+
+
+async def test_one_routes_budget_is_not_anothers() -> None:
+    config = CONFIG.replace("retry_floor: 1000", "retry_floor: 1").replace("{failures: 3,", "{mode: observe,")
+    run = Run(config, a=fails(EngineError("connect", "refused")))
+    assert said(await run.ask()) == STORY
+    assert isinstance((await run.ask())[-1], Failed)
+    assert said(await run.ask(model="spread", engines=("a", "b"))) == STORY
+
+
+def looping_until_asked_otherwise(asked: EngineRequest) -> Play:
+    if asked.request.sampling.frequency_penalty:
+        return telling(STORY)(asked)
+    start = len(asked.prefix.content) if asked.prefix else 0
+    text = STORY[start:80] + "!" * 200
+    return Play(
+        [[Opened("x", "m")], *([TextDelta(0, "content", c)] for c in text), [FinishReason(0, "length"), Done()]]
+    )
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("engines", [("a",), ("a", "b"), ("a", "b", "c")])
+async def test_a_second_collapse_at_the_same_place_is_answered_with_other_sampling(
+    engines: tuple[str, ...], stream: bool
+) -> None:
+    run = Run(**dict.fromkeys("abc", looping_until_asked_otherwise))
+    events = await run.ask(engines=engines, stream=stream)
+    assert said(events) == STORY
+    assert isinstance(events[-1], Finished)
+    recoveries = [(e.action, e.offset) for e in events if isinstance(e, Recovery)]
+    assert recoveries == [("resume", 80), ("vary", 80)]
+    changed = [e.finding.message for e in events if isinstance(e, Found) and e.finding.code == "guard.sampling_changed"]
+    assert changed == ["the answer goes on with other sampling: frequency_penalty 0.5"]
+    assert sum(run.asked().values()) == 3
+    assert [a.action for a in run.tracing.records[0].attempts] == ["resume", "vary", "finish"]
+
+
+async def test_it_is_tried_where_the_answer_stands_once_every_engine_has_had_its_turn() -> None:
+    run = Run(**dict.fromkeys("abc", looping_until_asked_otherwise))
+    await run.ask(engines=("a", "b"))
+    assert [a.engine for a in run.tracing.records[0].attempts] == ["a", "b", "b"]
+
+
+async def test_other_sampling_is_tried_once_and_only_where_the_policy_allows_it() -> None:
+    run = Run(CONFIG.replace("backoff_max: 0.002}", "backoff_max: 0.002, max_attempts: 9}", 1), a=collapsing)
+    failed = (await run.ask(engines=("a",)))[-1]
+    assert isinstance(failed, Failed)
+    assert (failed.code, failed.attempts) == ("collapsed", 3)
+    run = Run(CONFIG.replace("backoff_max: 0.002}", "backoff_max: 0.002, vary: false}", 1), a=collapsing)
+    failed = (await run.ask(engines=("a",)))[-1]
+    assert isinstance(failed, Failed)
+    assert (failed.code, failed.attempts) == ("collapsed", 2)
+    assert all(asked.request.sampling.frequency_penalty is None for asked in run.engines["a"].requests)
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_engine_that_is_waited_for_is_the_one_that_comes_next() -> None:
+    """a wants a minute's patience, and would be resumed on; the answer starts afresh on b, which asks for nothing."""
+    run = Run(a=fails(EngineError("status", "slow down", status=429, retry_after=60.0)), unable="b")
+    assert said(await run.ask(engines=("a", "b"))) == STORY
+    assert run.asked() == {"a": 1, "b": 1, "c": 0}
+
+
+async def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
+    config = CONFIG.replace("backoff_max: 0.002}", "backoff_max: 60}", 1)
+    run = Run(config, a=fails(EngineError("status", "slow down", status=429, retry_after=30.0)))
+    failed = (await run.ask(model="alone", deadline=run.now + 20))[-1]
+    assert isinstance(failed, Failed)
+    assert (failed.code, failed.retry_after, failed.attempts) == ("overloaded", 30.0, 1)

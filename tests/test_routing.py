@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from guard.budget import RetryBudget
 from guard.health.fleet import Fleet
 from guard.health.settings import HealthSettings
 from guard.health.verdict import Verdict
@@ -17,7 +18,7 @@ ORIGINS = {"a": ("east", "v1"), "b": ("east", "v1"), "c": ("west", "v2"), "d": (
 
 def made(engines: str, *, balanced: bool = False, **rules: float) -> tuple[Router, Fleet]:
     fleet = Fleet(HealthSettings(failures=1, **rules), engines)  # type: ignore[arg-type]
-    return Router(engines, fleet, balanced=balanced, origins=ORIGINS), fleet
+    return Router(engines, fleet, RetryBudget(0.2, 10), balanced=balanced, origins=ORIGINS), fleet
 
 
 def asked(prompt: str = "Tell me a story.") -> GenerationRequest:

@@ -18,6 +18,10 @@ from typing import Any, Final, NamedTuple
 MAX_MESSAGE: Final = 1000
 """Characters of an engine's message that are kept."""
 
+LONGEST_RETRY_AFTER: Final = 3600.0
+"""Seconds. An engine that asks for more is taken to ask for this: a clock that is wrong, or a date in another century,
+must not send callers away for good."""
+
 _SOURCE_LINE: Final = re.compile(r'\n*[ \t]*File "[^"\n]*", line \d+(?:, in [^\n]*)?(?:\n[^\n]*)?')
 _TAGS: Final = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title", re.DOTALL | re.IGNORECASE)
@@ -89,7 +93,8 @@ def _detail(detail: Any) -> EngineMessage:
 
 
 def retry_after_seconds(value: str, now: datetime | None = None) -> float | None:
-    """A Retry-After header: seconds, or an HTTP date (then counted from ``now``). None where it is neither."""
+    """A Retry-After header: seconds, or an HTTP date (then counted from ``now``), at most ``LONGEST_RETRY_AFTER``. None
+    where it is neither."""
     value = value.strip()
     if not value:
         return None
@@ -98,14 +103,14 @@ def retry_after_seconds(value: str, now: datetime | None = None) -> float | None
     except ValueError:
         pass
     else:
-        return seconds if 0 <= seconds < 1e9 else None
+        return min(seconds, LONGEST_RETRY_AFTER) if seconds >= 0 else None  # and NaN is none
     try:
         date = email.utils.parsedate_to_datetime(value)
     except (ValueError, TypeError, IndexError):
         return None
     if date.tzinfo is None:
         date = date.replace(tzinfo=UTC)
-    return max(0.0, (date - (now or datetime.now(UTC))).total_seconds())
+    return min(max(0.0, (date - (now or datetime.now(UTC))).total_seconds()), LONGEST_RETRY_AFTER)
 
 
 def _status(*places: dict[str, Any]) -> int | None:

@@ -194,10 +194,14 @@ async def test_statuses(reply: Reply, message: str) -> None:
         ("soon", None),
         ("-1", None),
         ("", None),
-        (format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 3600.0),
+        (format_datetime(datetime.now(UTC) + timedelta(minutes=45), usegmt=True), 2700.0),
         (format_datetime(datetime.now(UTC) - timedelta(hours=1), usegmt=True), 0.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 3600.0),
+        ("1000000", 3600.0),
+        ("1e30", 3600.0),
+        ("nan", None),
     ],
-    ids=["seconds", "half", "words", "negative", "none", "date", "past date"],
+    ids=["seconds", "half", "words", "negative", "none", "date", "past date", "far date", "days", "ages", "no number"],
 )
 async def test_retry_after(value: str, seconds: float | None) -> None:
     async with playing(Reply(b"", 429, {"retry-after": value}, framing="length")) as (engine, _):

@@ -47,7 +47,9 @@ def sidecar(engine: LlamaCpp, tmp_path_factory: pytest.TempPathFactory) -> Itera
         tmp_path_factory.mktemp("sidecar"),
         {"steady": engine.url, "shaky": fault.url},
         routes={"m": ["steady", "shaky"], "from-shaky": ["shaky", "steady"], "shaky": ["shaky"], "steady": ["steady"]},
-        health={"mode": "observe"},  # its engines fail in test after test, and each begins as if they never had
+        # its engines fail in test after test, and each begins as if they never had
+        health={"mode": "observe"},
+        limits={"retry_floor": 100_000},
     ) as running:
         yield running
         assert running.stop() == 0
@@ -63,7 +65,7 @@ def _stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sidecar, 
         tmp_path_factory.mktemp("stage"),
         {name: {"url": engine.url, "timeouts": timeouts} for name, engine in (("one", one), ("two", two))},
         dialect="vllm",
-        limits={"max_body_bytes": 1_000_000},
+        limits={"max_body_bytes": 1_000_000, "retry_floor": 100_000},
         health={"mode": "observe"},
     ) as running:
         yield running, one, two
