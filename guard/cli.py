@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import click
 
+from guard import __version__
 from guard.options import age, as_json, config_option, read_config, reading
 from guard.policy_command import policy
 from guard.store_command import store
@@ -48,7 +49,7 @@ Examples:
   outguard replay 4bf92f35 --engines primary,second --repeats 5
   outguard demo""",
 )
-@click.version_option(version("outguard"), prog_name="outguard")
+@click.version_option(__version__, prog_name="outguard")
 def main() -> None:
     """A sidecar that checks what language-model engines answer, recovers what collapses, and leaves evidence."""
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from detectors.finding import Finding
+from guard import __version__
 from guard.answer import Answer
 from guard.check import CALLER, Judged
 from guard.config import EngineConfig
@@ -42,6 +43,7 @@ class AttemptEvidence:
         now: float,
         concurrency: int,
         resumed: int,
+        prefix_hint: str = "",
     ) -> None:
         self.why: Condemned | None = None
         self.traceparent = context.traceparent(attempt_span_id(context.span_id, choice, attempt))
@@ -61,6 +63,7 @@ class AttemptEvidence:
             precision=config.precision,
             started_at=wall,
             concurrency_at_start=concurrency,
+            prefix_hint=prefix_hint,
             resumed_at=resumed,
             outcome="cancelled",  # until it is decided upon
             action="stop",
@@ -161,8 +164,10 @@ class Evidence:
         wall: float,
         now: float,
         retention: str,
+        service: str = "outguard",
     ) -> None:
         sampling = request.sampling
+        extra = request.extra
         constraint = request.constraint
         self.context = context
         self.answers: list[Answer | Judged] = []
@@ -174,6 +179,8 @@ class Evidence:
             parent_span_id=context.parent_span_id,
             request_id=request.id,
             started_at=wall,
+            service=service,
+            guard_version=__version__,
             protocol=request.protocol,
             kind=request.kind,
             tenant=request.tenant,
@@ -184,6 +191,12 @@ class Evidence:
             stream=request.stream,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
+            top_k=_count(extra.get("top_k")),
+            min_p=_setting(extra.get("min_p")),
+            frequency_penalty=sampling.frequency_penalty,
+            presence_penalty=sampling.presence_penalty,
+            repetition_penalty=_setting(extra.get("repetition_penalty")),
+            stop_strings=len(sampling.stop),
             seed=sampling.seed,
             max_tokens=sampling.max_tokens,
             constraint_kind=constraint.kind if constraint else "",
@@ -256,6 +269,15 @@ def _json(value: Any) -> str:
 
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def _count(value: Any) -> int | None:
+    """A setting that goes to the engine as it came, where it is one that a column can hold."""
+    return value if type(value) is int and -(2**63) <= value < 2**63 else None
+
+
+def _setting(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and abs(value) < 1e300 else None
 
 
 def _runner_up(entry: dict[str, Any]) -> float:

@@ -35,6 +35,7 @@ from guard.health.fleet import Fleet, Ticket
 from guard.merge import merged
 from guard.normalise import to_openai_body
 from guard.plan import plan_for
+from guard.prefixes import Prefixes
 from guard.relay import Deliver, Relay
 from guard.request import GenerationRequest, RequestError
 from guard.routing import Router
@@ -88,6 +89,7 @@ class Pipeline:
         self._clock = clock
         self._under_way = 0
         self._stopping = False
+        self._prefixes = Prefixes()
         self._started_at = int(time.time())
 
     # --- the request's way -------------------------------------------------------------------------------------------
@@ -293,19 +295,22 @@ class Pipeline:
             wall=time.time(),
             now=self._clock(),
             retention=retention,
+            service=self._config.trace.service_name,
         )
 
     def _trail(self, evidence: Evidence, answer: Answer, guard: StreamGuard) -> AttemptEvidence:
+        request, now = answer.job.request, self._clock()
         trail = AttemptEvidence(
             _ITSELF if answer.alone else self._engine_configs[answer.engine],
-            answer.job.request,
+            request,
             evidence.context,
             choice=answer.choice,
             attempt=answer.number,
             wall=time.time(),
-            now=self._clock(),
+            now=now,
             concurrency=self.fleet.under_way(answer.engine),
             resumed=answer.begun_at,
+            prefix_hint="" if answer.alone else self._prefixes.hint(answer.engine, request, now),
         )
         evidence.attempts.append(trail)
         evidence.record.attempts.append(trail.record)

@@ -42,6 +42,7 @@ _AWAY: Final = frozenset({159, 160, 164, 202, 210, 241, 243, 252, 439, 516})
 _INSERT: Final = {
     "async_insert": 0,
     "insert_deduplicate": 1,
+    "deduplicate_blocks_in_dependent_materialized_views": 1,
     "input_format_skip_unknown_fields": 1,
     "input_format_null_as_default": 1,
     "input_format_json_ignore_unknown_keys_in_named_tuple": 1,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from opentelemetry import trace
@@ -24,6 +23,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
+from guard import __version__
 from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord
 from guard.trace.rows import Record
 from guard.trace.spans import OPERATIONS, SpanData, spans
@@ -65,7 +65,7 @@ class Telemetry:
         self, endpoint: str, service_name: str = "outguard", *, metrics_seconds: float = METRICS_SECONDS
     ) -> None:
         base = endpoint.rstrip("/").removesuffix("/v1/traces").removesuffix("/v1/metrics")
-        resource = Resource.create({"service.name": service_name, "service.version": _version()})
+        resource = Resource.create({"service.name": service_name, "service.version": __version__})
         self._ids = _GivenIds()
         self._tracers = TracerProvider(
             sampler=ALWAYS_ON, resource=resource, id_generator=self._ids, shutdown_on_exit=False
@@ -84,8 +84,8 @@ class Telemetry:
             export_timeout_millis=EXPORT_SECONDS * 1e3,
         )
         self._meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
-        self._tracer = self._tracers.get_tracer("outguard", _version())
-        meter = self._meters.get_meter("outguard", _version())
+        self._tracer = self._tracers.get_tracer("outguard", __version__)
+        meter = self._meters.get_meter("outguard", __version__)
         self._duration = meter.create_histogram(
             "gen_ai.client.operation.duration",
             "s",
@@ -208,10 +208,3 @@ class Telemetry:
                 self._contradictions.add(1, where)
             for finding in attempt.findings:
                 self._findings.add(1, {**where, "outguard.finding.code": finding.code})
-
-
-def _version() -> str:
-    try:
-        return version("outguard")
-    except PackageNotFoundError:
-        return "unknown"

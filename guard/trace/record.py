@@ -26,7 +26,8 @@ class FindingRecord(Struct):
 class AttemptRecord(Struct):
     """One try on one engine for one choice. ``outcome``: ok, condemned, fault, refused or cancelled.
 
-    ``endpoint`` is the engine's host:port; ``cached_tokens`` how much of the prompt its prefix cache already had.
+    ``endpoint`` is the engine's host:port; ``cached_tokens`` how much of the prompt its prefix cache already had, as it
+    said; ``prefix_hint`` what was to be expected of that cache: cold, partly or warm (guard/prefixes.py).
     """
 
     choice: int
@@ -49,6 +50,7 @@ class AttemptRecord(Struct):
     inter_token_p50_ms: float = 0.0
     inter_token_max_ms: float = 0.0
     concurrency_at_start: int = 0
+    prefix_hint: str = ""
     outcome: str = "ok"
     action: str = "finish"
     error_kind: str = ""
@@ -77,6 +79,8 @@ class RequestRecord(Struct):
     """``request_body`` is the request as JSON in the OpenAI shape, enough to run it again; ``output_text`` what was
     delivered (choices joined as a JSON array when there are several). ``outcome``: ok, failed, cancelled or invalid.
     ``trace_id`` has 32 hex digits, span ids 16; ``trace_state`` and ``sampled`` are the caller's (see context.py).
+    ``service`` and ``guard_version`` say which sidecars recorded it. Sampling settings are None where the caller set
+    none; ``stop_strings`` is how many it gave.
     """
 
     trace_id: str
@@ -86,6 +90,8 @@ class RequestRecord(Struct):
     parent_span_id: str = ""
     trace_state: str = ""
     sampled: bool = True
+    service: str = "outguard"
+    guard_version: str = ""
     protocol: str = "http"
     kind: str = "chat"
     tenant: str = ""
@@ -102,6 +108,12 @@ class RequestRecord(Struct):
     stream: bool = True
     temperature: float | None = None
     top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    stop_strings: int = 0
     seed: int | None = None
     max_tokens: int | None = None
     constraint_kind: str = ""

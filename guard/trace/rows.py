@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from guard.trace.context import attempt_span_id
 from guard.trace.frames import LOSS, OUTCOME, REQUEST
 from guard.trace.record import AttemptRecord, FindingRecord, LossRecord, OutcomeRecord, RequestRecord
 
@@ -22,6 +23,9 @@ TABLES: Final = ("requests", "attempts", "findings", "outcomes", "losses")
 REQUEST_AXES: Final = (
     "trace_id",
     "request_id",
+    "service",
+    "guard_version",
+    "sampled",
     "protocol",
     "kind",
     "tenant",
@@ -31,6 +35,12 @@ REQUEST_AXES: Final = (
     "stream",
     "temperature",
     "top_p",
+    "top_k",
+    "min_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "stop_strings",
     "seed",
     "max_tokens",
     "constraint_kind",
@@ -42,6 +52,15 @@ REQUEST_AXES: Final = (
 FINDING_AXES: Final = ("trace_id", "request_id", "tenant", "model", "retention")
 FINDING_ATTEMPT_AXES: Final = ("engine_model", "engine_version", "image", "cluster", "node", "precision")
 
+FINDING_ARRAYS: Final = {
+    "finding_codes": "code",
+    "finding_severities": "severity",
+    "finding_channels": "channel",
+    "finding_onsets": "onset",
+    "finding_detected_at": "detected_at",
+}
+"""What an attempt's row says of its findings, one element each."""
+
 ARRAYS: Final = {"output_token_ids": "I", "token_logprobs": "f", "runner_up_logprobs": "f"}
 """What an attempt's row carries packed, in a column of that name and ``_le``."""
 
@@ -52,6 +71,9 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "attempts": (
         *REQUEST_AXES,
         "request_outcome",
+        "span_id",
+        "request_span_id",
+        *FINDING_ARRAYS,
         *(name for name in AttemptRecord.__struct_fields__ if name != "findings" and name not in ARRAYS),
         *(f"{name}_le" for name in ARRAYS),
         *SPOOL_COLUMNS,
@@ -112,11 +134,15 @@ def _request(out: dict[str, list[Row]], record: RequestRecord, segment: str, off
     out["requests"].append(Row(offset, 0, _line(segment, offset, 0, {}, record)))
     axes = {name: getattr(record, name) for name in REQUEST_AXES}
     axes["request_outcome"] = record.outcome
+    axes["request_span_id"] = record.span_id
     finding_axes = {name: getattr(record, name) for name in FINDING_AXES}
     for number, attempt in enumerate(attempts):
         findings, attempt.findings = attempt.findings, []
         attempt.started_at = attempt.started_at or record.started_at
-        arrays = {f"{name}_le": packed(kind, getattr(attempt, name)) for name, kind in ARRAYS.items()}
+        arrays: dict[str, Any] = {f"{name}_le": packed(kind, getattr(attempt, name)) for name, kind in ARRAYS.items()}
+        arrays["span_id"] = attempt_span_id(record.span_id, attempt.choice, attempt.attempt)
+        for name, part in FINDING_ARRAYS.items():
+            arrays[name] = [getattr(finding, part) for finding in findings]
         attempt.output_token_ids, attempt.token_logprobs, attempt.runner_up_logprobs = [], [], []
         out["attempts"].append(Row(offset, number, _line(segment, offset, number, axes | arrays, attempt)))
         if not findings:
