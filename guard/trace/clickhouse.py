@@ -22,9 +22,10 @@ import clickhouse_connect
 from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError, ProgrammingError
 
 from guard.trace import schema
+from guard.trace.columns import UNFIT, Inserter
 from guard.trace.link import ask_flush
 from guard.trace.reader import SqlReader
-from guard.trace.rows import COLUMNS, TABLES, Row
+from guard.trace.rows import TABLES, Row
 from guard.trace.store import QUERY_ROWS, QueryError, Refused, StoreError, Target, Unavailable, WrongSchema
 
 log: Final = logging.getLogger(__name__)
@@ -43,9 +44,6 @@ _INSERT: Final = {
     "async_insert": 0,
     "insert_deduplicate": 1,
     "deduplicate_blocks_in_dependent_materialized_views": 1,
-    "input_format_skip_unknown_fields": 1,
-    "input_format_null_as_default": 1,
-    "input_format_json_ignore_unknown_keys_in_named_tuple": 1,
     "max_partitions_per_insert_block": 0,
     # one block for the whole batch: a batch is then one part a day, stored whole or not at all
     "min_insert_block_size_rows": 1_000_000,
@@ -68,6 +66,7 @@ class ClickHouseStore:
             if not read_only and not self._client.query(_HAS_DATABASE, {"name": target.database}).result_rows[0][0]:
                 self._client.command(f"CREATE DATABASE IF NOT EXISTS {target.database}")
             self._client.database = target.database
+            self._inserter = Inserter(self._client, target.database)
             if target.embedded:
                 self._client.command(f"USE {target.database}")
                 if read_only:
@@ -134,13 +133,9 @@ class ClickHouseStore:
         if not rows:
             return
         try:
-            self._client.raw_insert(
-                table,
-                COLUMNS[table],
-                insert_block=b"".join(row.line for row in rows),
-                fmt="JSONEachRow",
-                settings=_INSERT | {"insert_deduplication_token": token},
-            )
+            self._inserter.insert(table, rows, _INSERT | {"insert_deduplication_token": token})
+        except UNFIT as error:
+            raise Refused(type(error).__name__) from error
         except DatabaseError as error:
             code = _code(error)
             if code in REFUSALS:

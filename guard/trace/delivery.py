@@ -22,7 +22,7 @@ import msgspec
 
 from guard.trace.drain import Batch
 from guard.trace.frames import Frame
-from guard.trace.rows import TABLES, Record, Row, decode, rows
+from guard.trace.rows import TABLES, Record, Row, decode, named, rows
 from guard.trace.store import Refused, Store, Unavailable
 
 log: Final = logging.getLogger(__name__)
@@ -114,7 +114,8 @@ class Delivery:
         except Refused as error:
             if len(wanted) == 1:
                 row = wanted[0]
-                self._set_aside(segment, row.offset, f"{table}-{row.number}", str(error.__cause__ or error), row.line)
+                kept = msgspec.json.encode(named(table, row))
+                self._set_aside(segment, row.offset, f"{table}-{row.number}", str(error.__cause__ or error), kept)
                 return {(row.offset, row.number)}
             half = len(wanted) // 2
             return self._send(table, wanted[:half], segment, f"{token}/0") | self._send(

@@ -28,8 +28,8 @@ from guard.trace.ledger import Entry, append
 
 log: Final = logging.getLogger(__name__)
 
-BATCH_RECORDS: Final = 2_000
-BATCH_BYTES: Final = 8 * 1024 * 1024
+BATCH_RECORDS: Final = 5_000
+BATCH_BYTES: Final = 16 * 1024 * 1024
 PROGRESS_BYTES: Final = 512
 
 

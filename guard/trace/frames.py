@@ -23,6 +23,8 @@ MAX_PAYLOAD: Final = 64 * 1024 * 1024
 REQUEST: Final = 1
 OUTCOME: Final = 2
 LOSS: Final = 3
+PACKED: Final = 4
+"""A request whose numbers are packed beside it (guard/trace/rows.py)."""
 
 _LEFT: Final = Layout("<3sBII")
 _SUM: Final = Layout("<I")

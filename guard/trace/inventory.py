@@ -17,7 +17,7 @@ from msgspec import Struct
 from guard.trace.drain import Drain
 from guard.trace.frames import Damage, Frame, Tail, scan, seed_of
 from guard.trace.record import OutcomeRecord, RequestRecord
-from guard.trace.rows import decode
+from guard.trace.rows import Packed, decode
 
 ASIDE: Final = "aside"
 """The directory below a spool for rows and records that cannot be stored."""
@@ -87,6 +87,8 @@ def _finished(frame: Frame) -> float:
         record = decode(frame.kind, frame.payload)
     except msgspec.DecodeError:
         return 0.0
+    if isinstance(record, Packed):
+        record = record.request
     if isinstance(record, RequestRecord):
         return record.started_at + record.duration_ms / 1e3
     return record.reported_at if isinstance(record, OutcomeRecord) else record.last_at

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-from array import array
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Self
@@ -12,7 +10,7 @@ import msgspec
 
 from guard.trace.reader import BODIES
 from guard.trace.record import AttemptRecord, FindingRecord, OutcomeRecord, RequestRecord
-from guard.trace.rows import ARRAYS, Row
+from guard.trace.rows import Row, named
 from guard.trace.store import (
     ATTEMPT_FILTERS,
     QUERY_ROWS,
@@ -59,7 +57,7 @@ class MemoryStore:
     def insert(self, table: str, rows: Sequence[Row], token: str) -> None:
         if (table, token) not in self._tokens:
             self._tokens.add((table, token))
-            self._rows.setdefault(table, []).extend(_unpacked(msgspec.json.decode(row.line)) for row in rows)
+            self._rows.setdefault(table, []).extend(named(table, row) for row in rows)
 
     def present(self, table: str, segment: str, start: int, end: int) -> set[tuple[int, int]]:
         return {
@@ -159,10 +157,3 @@ class MemoryStore:
             fnmatchcase(finding["code"], wanted.finding) or finding["code"].startswith(wanted.finding + ".")
             for finding in self._of("findings", row["trace_id"])
         )
-
-
-def _unpacked(row: dict[str, Any]) -> dict[str, Any]:
-    for name, kind in ARRAYS.items():
-        if f"{name}_le" in row:
-            row[name] = array(kind, base64.b64decode(row[f"{name}_le"])).tolist()
-    return row

@@ -25,7 +25,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status,
 
 from guard import __version__
 from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord
-from guard.trace.rows import Record
+from guard.trace.rows import Packed, Record
 from guard.trace.spans import OPERATIONS, SpanData, spans
 
 log: Final = logging.getLogger(__name__)
@@ -124,6 +124,8 @@ class Telemetry:
         self._lost = meter.create_counter("outguard.lost_records", "{record}", "Records that could not be kept.")
 
     def observe(self, record: Record) -> None:
+        if isinstance(record, Packed):
+            record = record.request
         if isinstance(record, RequestRecord):
             for span in spans(record):
                 self._span(span)

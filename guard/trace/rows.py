@@ -1,20 +1,23 @@
-"""From a record to the rows of each table, as lines of JSON. Pure.
+"""From a record to the rows of each table: values in the order of ``COLUMNS``. Pure.
 
-The store reads JSON by name: a field that a table has no column for is skipped, and a column that a record lacks takes
-its default, so that records which an older version left in the spool are still stored after an upgrade.
+A record that an older version left in the spool lacks fields, which then have their defaults; what a table has no
+column for is left out by the store. So records are still stored after an upgrade.
+
+The long lists of numbers travel packed, from the spool to the store: taking 400 numbers apart and putting them together
+again costs more than all the rest of a record.
 """
 
 from __future__ import annotations
 
-import sys
-from array import array
-from collections.abc import Iterable
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from guard.trace.context import attempt_span_id
-from guard.trace.frames import LOSS, OUTCOME, REQUEST
+from guard.trace.frames import LOSS, OUTCOME, PACKED, REQUEST
 from guard.trace.record import AttemptRecord, FindingRecord, LossRecord, OutcomeRecord, RequestRecord
 
 TABLES: Final = ("requests", "attempts", "findings", "outcomes", "losses")
@@ -62,20 +65,25 @@ FINDING_ARRAYS: Final = {
 """What an attempt's row says of its findings, one element each."""
 
 ARRAYS: Final = {"output_token_ids": "I", "token_logprobs": "f", "runner_up_logprobs": "f"}
-"""What an attempt's row carries packed, in a column of that name and ``_le``."""
+"""What a row of an attempt carries packed, four little-endian bytes a number."""
 
 SPOOL_COLUMNS: Final = ("spool_segment", "spool_offset", "spool_row")
 
+_REQUEST_FIELDS: Final = tuple(name for name in RequestRecord.__struct_fields__ if name != "attempts")
+_ATTEMPT_FIELDS: Final = tuple(
+    name for name in AttemptRecord.__struct_fields__ if name != "findings" and name not in ARRAYS
+)
+
 COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "requests": (*(name for name in RequestRecord.__struct_fields__ if name != "attempts"), *SPOOL_COLUMNS),
+    "requests": (*_REQUEST_FIELDS, *SPOOL_COLUMNS),
     "attempts": (
         *REQUEST_AXES,
         "request_outcome",
-        "span_id",
         "request_span_id",
+        "span_id",
         *FINDING_ARRAYS,
-        *(name for name in AttemptRecord.__struct_fields__ if name != "findings" and name not in ARRAYS),
-        *(f"{name}_le" for name in ARRAYS),
+        *_ATTEMPT_FIELDS,
+        *ARRAYS,
         *SPOOL_COLUMNS,
     ),
     "findings": (
@@ -88,24 +96,53 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "outcomes": (*OutcomeRecord.__struct_fields__, *SPOOL_COLUMNS),
     "losses": (*LossRecord.__struct_fields__, *SPOOL_COLUMNS),
 }
-"""What a row of each table has. It may have more fields, which are skipped."""
+"""What a row of each table has."""
 
-Record = RequestRecord | OutcomeRecord | LossRecord
 
-_encode: Final = msgspec.json.Encoder().encode
+class Packed(msgspec.Struct, array_like=True):
+    """A request whose attempts' lists of numbers were taken out: ``numbers`` has one for each of ``ARRAYS`` of each
+    attempt, in that order."""
+
+    request: RequestRecord
+    numbers: list[bytes]
+
+
+Record = RequestRecord | Packed | OutcomeRecord | LossRecord
+
 _decoders: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     REQUEST: msgspec.msgpack.Decoder(RequestRecord),
+    PACKED: msgspec.msgpack.Decoder(Packed),
     OUTCOME: msgspec.msgpack.Decoder(OutcomeRecord),
     LOSS: msgspec.msgpack.Decoder(LossRecord),
 }
+_Fields = Callable[[Any], tuple[Any, ...]]
+_request_fields: Final[_Fields] = attrgetter(*_REQUEST_FIELDS)
+_request_axes: Final[_Fields] = attrgetter(*REQUEST_AXES, "outcome", "span_id")
+_attempt_fields: Final[_Fields] = attrgetter(*_ATTEMPT_FIELDS)
+_finding_parts: Final[_Fields] = attrgetter(*FINDING_ARRAYS.values())
+_finding_axes: Final[_Fields] = attrgetter(*FINDING_AXES)
+_finding_place: Final[_Fields] = attrgetter(*FINDING_ATTEMPT_AXES, "started_at")
+_finding_fields: Final[_Fields] = attrgetter(*FindingRecord.__struct_fields__)
+_outcome_fields: Final[_Fields] = attrgetter(*OutcomeRecord.__struct_fields__)
+_loss_fields: Final[_Fields] = attrgetter(*LossRecord.__struct_fields__)
 
 
 class Row(NamedTuple):
-    """``offset`` and ``number`` tell it apart from every other row of its segment and table."""
+    """``offset`` and ``number`` tell it apart from every other row of its segment and table; ``values`` are in the
+    order of the table's ``COLUMNS``."""
 
     offset: int
     number: int
-    line: bytes
+    values: tuple[Any, ...]
+
+
+def named(table: str, row: Row) -> dict[str, Any]:
+    """A row by the names of its columns, with its numbers unpacked."""
+    values = dict(zip(COLUMNS[table], row.values, strict=True))
+    for name, kind in ARRAYS.items():
+        if name in values:
+            values[name] = unpacked(kind, values[name])
+    return values
 
 
 def decode(kind: int, payload: bytes | memoryview) -> Record:
@@ -114,74 +151,87 @@ def decode(kind: int, payload: bytes | memoryview) -> Record:
     if decoder is None:
         raise msgspec.ValidationError(f"there is no record of kind {kind}")
     record: Record = decoder.decode(payload)
+    if isinstance(record, Packed) and len(record.numbers) != len(ARRAYS) * len(record.request.attempts):
+        raise msgspec.ValidationError("its attempts and their numbers do not fit together")
     return record
 
 
+def pack(record: RequestRecord) -> list[bytes] | None:
+    """The lists of numbers of a request's attempts, packed; None where there are none."""
+    numbers = [packed(kind, getattr(attempt, name)) for attempt in record.attempts for name, kind in ARRAYS.items()]
+    return numbers if any(numbers) else None
+
+
+def whole(record: Record) -> RequestRecord | OutcomeRecord | LossRecord:
+    """With its numbers where they were before it was packed."""
+    if not isinstance(record, Packed):
+        return record
+    numbers = iter(record.numbers)
+    for attempt in record.request.attempts:
+        for name, kind in ARRAYS.items():
+            setattr(attempt, name, unpacked(kind, next(numbers)))
+    return record.request
+
+
+def packed(kind: str, numbers: Sequence[Any]) -> bytes:
+    """Little-endian bytes. Ids that are none (negative, more than 32 bits) are left out as a whole, and what is too
+    large for a float is infinite."""
+    if not numbers:
+        return b""
+    try:
+        return struct.pack(f"<{len(numbers)}{kind}", *numbers)
+    except struct.error:
+        return b""
+    except OverflowError:
+        return struct.pack(f"<{len(numbers)}{kind}", *map(_narrowed, numbers))
+
+
+def unpacked(kind: str, data: bytes) -> list[Any]:
+    return list(struct.unpack(f"<{len(data) // 4}{kind}", data))
+
+
+def _narrowed(number: float) -> float:
+    return number if not abs(number) > _LARGEST else float("inf") if number > 0 else float("-inf")
+
+
+_LARGEST: Final = 3.4028234663852886e38
+
+
 def rows(records: Iterable[tuple[int, Record]], segment: str) -> dict[str, list[Row]]:
-    """The rows of some records, each given with its offset in the segment. The records are taken apart by it."""
+    """The rows of some records, each given with its offset in the segment."""
     out: dict[str, list[Row]] = {table: [] for table in TABLES}
     for offset, record in records:
-        if isinstance(record, RequestRecord):
-            _request(out, record, segment, offset)
+        place = (segment, offset, 0)
+        if isinstance(record, Packed):
+            _request(out, record.request, record.numbers, segment, offset)
+        elif isinstance(record, RequestRecord):
+            _request(out, record, pack(record), segment, offset)
+        elif isinstance(record, OutcomeRecord):
+            out["outcomes"].append(Row(offset, 0, _outcome_fields(record) + place))
         else:
-            table = "outcomes" if isinstance(record, OutcomeRecord) else "losses"
-            out[table].append(Row(offset, 0, _line(segment, offset, 0, {}, record)))
+            out["losses"].append(Row(offset, 0, _loss_fields(record) + place))
     return out
 
 
-def _request(out: dict[str, list[Row]], record: RequestRecord, segment: str, offset: int) -> None:
-    attempts, record.attempts = record.attempts, []
-    out["requests"].append(Row(offset, 0, _line(segment, offset, 0, {}, record)))
-    axes = {name: getattr(record, name) for name in REQUEST_AXES}
-    axes["request_outcome"] = record.outcome
-    axes["request_span_id"] = record.span_id
-    finding_axes = {name: getattr(record, name) for name in FINDING_AXES}
-    for number, attempt in enumerate(attempts):
-        findings, attempt.findings = attempt.findings, []
+def _request(
+    out: dict[str, list[Row]], record: RequestRecord, numbers: list[bytes] | None, segment: str, offset: int
+) -> None:
+    out["requests"].append(Row(offset, 0, (*_request_fields(record), segment, offset, 0)))
+    axes = _request_axes(record)
+    found = 0
+    for number, attempt in enumerate(record.attempts):
         attempt.started_at = attempt.started_at or record.started_at
-        arrays: dict[str, Any] = {f"{name}_le": packed(kind, getattr(attempt, name)) for name, kind in ARRAYS.items()}
-        arrays["span_id"] = attempt_span_id(record.span_id, attempt.choice, attempt.attempt)
-        for name, part in FINDING_ARRAYS.items():
-            arrays[name] = [getattr(finding, part) for finding in findings]
-        attempt.output_token_ids, attempt.token_logprobs, attempt.runner_up_logprobs = [], [], []
-        out["attempts"].append(Row(offset, number, _line(segment, offset, number, axes | arrays, attempt)))
-        if not findings:
-            continue
-        place = {name: getattr(attempt, name) for name in FINDING_ATTEMPT_AXES}
-        place |= finding_axes
-        place["started_at"] = attempt.started_at
-        for finding in findings:
+        arrays = numbers[number * len(ARRAYS) : (number + 1) * len(ARRAYS)] if numbers else _NO_NUMBERS
+        span = attempt_span_id(record.span_id, attempt.choice, attempt.attempt)
+        parts = [*zip(*map(_finding_parts, attempt.findings), strict=True)] or _NO_FINDINGS
+        values = (*axes, span, *parts, *_attempt_fields(attempt), *arrays, segment, offset, number)
+        out["attempts"].append(Row(offset, number, values))
+        for finding in attempt.findings:
             finding.engine, finding.attempt, finding.choice = attempt.engine, attempt.attempt, attempt.choice
-            row = len(out["findings"]) - _first(out["findings"], offset)
-            out["findings"].append(Row(offset, row, _line(segment, offset, row, place, finding)))
+            about = _finding_axes(record) + _finding_place(attempt) + _finding_fields(finding)
+            out["findings"].append(Row(offset, found, (*about, segment, offset, found)))
+            found += 1
 
 
-def packed(kind: str, numbers: list[Any]) -> bytes:
-    """Little-endian bytes, which JSON gets as base64. Ids that are none (negative, more than 32 bits) are left out as a
-    whole."""
-    try:
-        found = array(kind, numbers)
-    except (OverflowError, TypeError):
-        return b""
-    if sys.byteorder == "big":
-        found.byteswap()
-    return found.tobytes()
-
-
-def _first(found: list[Row], offset: int) -> int:
-    """The index of the first row of this offset: rows of one record follow one another."""
-    index = len(found)
-    while index and found[index - 1].offset == offset:
-        index -= 1
-    return index
-
-
-def _line(
-    segment: str,
-    offset: int,
-    number: int,
-    axes: dict[str, Any],
-    body: RequestRecord | AttemptRecord | FindingRecord | OutcomeRecord | LossRecord,
-) -> bytes:
-    head = {"spool_segment": segment, "spool_offset": offset, "spool_row": number} | axes
-    return _encode(head)[:-1] + b"," + _encode(body)[1:] + b"\n"
+_NO_NUMBERS: Final = [b""] * len(ARRAYS)
+_NO_FINDINGS: Final[list[tuple[Any, ...]]] = [()] * len(FINDING_ARRAYS)

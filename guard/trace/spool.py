@@ -31,8 +31,9 @@ from typing import Any, Final
 
 import msgspec
 
-from guard.trace.frames import HEADER, LOSS, MAX_PAYLOAD, OUTCOME, REQUEST, seal, seed_of
+from guard.trace.frames import HEADER, LOSS, MAX_PAYLOAD, OUTCOME, PACKED, REQUEST, seal, seed_of
 from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord
+from guard.trace.rows import ARRAYS, Packed, pack
 
 log: Final = logging.getLogger(__name__)
 
@@ -98,7 +99,14 @@ class Spool:
         return sum(self.lost.values())
 
     def write(self, record: RequestRecord) -> None:
-        self._append(REQUEST, record)
+        numbers = pack(record)
+        if numbers is None:
+            self._append(REQUEST, record)
+            return
+        attempts = record.attempts
+        record.attempts = [msgspec.structs.replace(attempt, **_NO_LISTS) for attempt in attempts]
+        self._append(PACKED, Packed(record, numbers))
+        record.attempts = attempts
 
     def write_outcome(self, record: OutcomeRecord) -> None:
         self._append(OUTCOME, record)
@@ -250,6 +258,8 @@ def claim(root: Path, wanted: str) -> tuple[str, int]:
         return name, fd
     raise OSError(errno.EAGAIN, f"{MAX_WORKERS} workers write there already", str(root))
 
+
+_NO_LISTS: Final[dict[str, Any]] = {name: [] for name in ARRAYS}
 
 _REASONS: Final = {
     "bound": "the spool has reached its size and the store does not take records",

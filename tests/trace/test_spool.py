@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from guard.trace import spool as spool_module
-from guard.trace.frames import LOSS, REQUEST, Frame, scan, seed_of
+from guard.trace.frames import LOSS, Frame, scan, seed_of
 from guard.trace.record import AttemptRecord, LossRecord, OutcomeRecord, RequestRecord
+from guard.trace.rows import decode, whole
 from guard.trace.spool import MemorySink, Spool
 
 
@@ -32,7 +33,8 @@ def frames(root: Path) -> list[Frame]:
 
 
 def requests(root: Path) -> list[RequestRecord]:
-    return [msgspec.msgpack.decode(f.payload, type=RequestRecord) for f in frames(root) if f.kind == REQUEST]
+    found = [whole(decode(f.kind, f.payload)) for f in frames(root)]
+    return [record for record in found if isinstance(record, RequestRecord)]
 
 
 def losses(root: Path) -> list[LossRecord]:
@@ -51,6 +53,7 @@ def test_a_record_comes_back_as_it_was_with_one_write_call(tmp_path: Path, monke
     spool.write_outcome(OutcomeRecord("t", "call", 2.0, True))
     assert len(calls) == 2
     assert requests(tmp_path) == [full]
+    assert full.attempts[0].token_logprobs == [-0.5]
     assert spool.written == 2
     assert spool.lost_records == 0
 
