@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement proto format clean
+.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-trace proto format clean
 
 setup: $(STAMP)
 
@@ -42,6 +42,9 @@ bench-constraints: setup
 
 bench-enforcement: setup
 	$(BIN)/python -m tests.bench.enforcement $(ARGS)
+
+bench-trace: setup
+	$(BIN)/python -m tests.trace.bench_evidence $(ARGS)
 
 proto: setup
 	$(BIN)/python proto/generate.py

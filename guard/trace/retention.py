@@ -10,10 +10,11 @@ stable word is expected and something else stands (an engine's own finish reason
 
 from __future__ import annotations
 
-import hmac
 import re
 from collections.abc import Mapping
-from typing import Final
+from functools import lru_cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +22,9 @@ from msgspec import Struct
 from detectors.finding import FAMILIES
 from guard.request import Retention
 from guard.trace.record import AttemptRecord, FindingRecord, OutcomeRecord, RequestRecord
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 _RANK: Final[dict[str, int]] = {"none": 0, "hash": 1, "full": 2}
 
@@ -68,8 +72,18 @@ def fingerprint(key: bytes, text: str | bytes) -> str:
     """32 hex digits. Empty for nothing: an empty answer is known by its length anyway."""
     if not text:
         return ""
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    return hmac.digest(key, data, "sha256")[:16].hex()
+    inner, outer = _keyed(key)
+    inner, outer = inner.copy(), outer.copy()
+    inner.update(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
+    outer.update(inner.digest())
+    return outer.digest()[:16].hex()
+
+
+@lru_cache(maxsize=8)
+def _keyed(key: bytes) -> tuple[_Hash, _Hash]:
+    """The two halves of HMAC-SHA256 (RFC 2104) with the key in them: half of what a short text costs."""
+    block = (key if len(key) <= 64 else sha256(key).digest()).ljust(64, b"\0")
+    return sha256(bytes(byte ^ 0x36 for byte in block)), sha256(bytes(byte ^ 0x5C for byte in block))
 
 
 def prompt_of(request_body: str) -> bytes:

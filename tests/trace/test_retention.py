@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import itertools
 import logging
 import subprocess
@@ -83,6 +84,13 @@ def spoilt() -> RequestRecord:
         output_text=CANARY,
         attempts=[attempt],
     )
+
+
+@pytest.mark.parametrize("length", [1, 32, 64, 65, 200])
+def test_a_fingerprint_is_half_an_hmac_of_sha256(length: int) -> None:
+    key = bytes(range(200))[:length]
+    for text in ("a", "\u00e9" * 500):
+        assert fingerprint(key, text) == hmac.new(key, text.encode(), "sha256").hexdigest()[:32]
 
 
 def test_the_strictest_holds() -> None:
