@@ -69,7 +69,7 @@ class Inserter:
         return columns
 
 
-class PackedNumbers(Array, registered=False):
+class PackedNumbers(Array):  # type: ignore[misc]  # the client comes without types
     """Arrays of four-byte numbers that come as their little-endian bytes, which is how they are sent."""
 
     __slots__ = ()
