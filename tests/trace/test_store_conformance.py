@@ -306,9 +306,9 @@ def test_a_refused_batch_leaves_nothing_and_says_nothing_of_its_rows(
 
 def test_a_table_of_another_version_does_no_harm(store: ClickHouseStore) -> None:
     """What it lacks is left out, also when that changes while the store is open; what it has more has its default."""
-    store._client.command("ALTER TABLE attempts ADD COLUMN of_tomorrow UInt8 DEFAULT 7, DROP COLUMN held_chars")
+    store._client.command("ALTER TABLE attempts ADD COLUMN of_tomorrow UInt8 DEFAULT 7, DROP COLUMN tokenizer_hash")
     store.insert("attempts", [row(1, "attempts")], "t")
-    store._client.command("ALTER TABLE attempts DROP COLUMN reasoning_tokens")
+    store._client.command("ALTER TABLE attempts DROP COLUMN template_hash")
     with pytest.raises(Unavailable):
         store.insert("attempts", [row(2, "attempts")], "u")
     store.insert("attempts", [row(2, "attempts")], "u")
