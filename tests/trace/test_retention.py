@@ -38,11 +38,11 @@ CONFIGURED = {
     RequestRecord: {
         *("trace_id", "request_id", "span_id", "parent_span_id", "trace_state", "protocol", "kind", "tenant", "model"),
         *("policy", "retention", "outcome", "constraint_kind", "constraint_hash", "verdict_format"),
-        *("verdict_tool_choice", "prompt_fingerprint", "output_fingerprint"),
+        *("verdict_tool_choice", "prompt_fingerprint", "output_fingerprint", "service", "guard_version"),
     },
     AttemptRecord: {
         *("engine", "dialect", "engine_model", "engine_version", "image", "cluster", "node", "precision", "endpoint"),
-        *("tokenizer_hash", "template_hash", "outcome", "action", "output_fingerprint"),
+        *("tokenizer_hash", "template_hash", "outcome", "action", "output_fingerprint", "prefix_hint"),
     },
     FindingRecord: {"severity", "channel", "engine"},
 }
