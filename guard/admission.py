@@ -3,18 +3,21 @@ any engine is asked."""
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
 
 from guard.config import Config, Policy, RouteConfig
 from guard.constraint.cache import ConstraintCache
 from guard.constraint.compile import CompiledConstraint
+from guard.constraint.formats.families import detect_format
 from guard.constraint.toolschema import constraint_of
 from guard.request import GenerationRequest, PolicyOverrides, RequestError
 
 
 class Job(Struct):
     """``tools``: what holds the arguments of each tool's calls. ``engines``: names, in the order in which they are
-    tried. ``deadline``: seconds on the monotonic clock."""
+    tried. ``deadline``: seconds on the monotonic clock. ``tool_formats``: the markup of calls that each engine's model
+    speaks (a key of formats.families.FORMATS)."""
 
     request: GenerationRequest
     policy: Policy
@@ -23,6 +26,7 @@ class Job(Struct):
     compiled: CompiledConstraint | None
     tools: dict[str, CompiledConstraint]
     deadline: float
+    tool_formats: dict[str, str] = {}
 
     @property
     def prompt_hash(self) -> int:
@@ -53,7 +57,12 @@ async def admit(config: Config, constraints: ConstraintCache, request: Generatio
     deadline = now + config.limits.request_timeout
     if request.deadline is not None:
         deadline = min(deadline, request.deadline)
-    return Job(request, policy, request.policy or route.policy, engines, compiled, tools, deadline)
+    formats = {
+        engine.name: engine.tool_format or detect_format(engine.model or request.model)
+        for engine in config.engines
+        if tools and engine.name in engines
+    }
+    return Job(request, policy, request.policy or route.policy, engines, compiled, tools, deadline, formats)
 
 
 def route_of(config: Config, model: str) -> RouteConfig:
@@ -90,3 +99,13 @@ def _engines(route: RouteConfig, request: GenerationRequest) -> tuple[str, ...]:
             f"{', '.join(unknown)}: no such engine serves {request.model!r} (these do: {served})", "outguard.engines"
         )
     return chosen
+
+
+def one_choice(job: Job, choice: int) -> GenerationRequest:
+    """vLLM's own way with n and a seed: choice i is sampled with seed + i."""
+    request = job.request
+    if request.n == 1:
+        return request
+    seed = request.sampling.seed
+    sampling = request.sampling if seed is None else msgspec.structs.replace(request.sampling, seed=seed + choice)
+    return msgspec.structs.replace(request, n=1, sampling=sampling)

@@ -6,22 +6,27 @@ Pure bookkeeping; the loop that drives it is in pipeline.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from detectors.finding import Finding
-from guard.admission import Job
+from guard.admission import Job, one_choice
+from guard.advice import advice
+from guard.calling import Calling, CallReader, calling, mendable
+from guard.constraint.callform import call_form
 from guard.decision import NO_BUDGET, NOWHERE, Action, Situation, decide
 from guard.delivered import Delivered
-from guard.enforce import ALTERNATIVES, DEEP, Seed, as_asked, token_count
+from guard.enforce import ALTERNATIVES, DEEP, Salvage, Seed, added_pieces, as_asked, token_count
 from guard.enforcement import Enforcement
 from guard.engines.contract import Capabilities, EngineRequest
-from guard.events import CONTENT, Failed, Finished, Found, GuardEvent, Recovery, Release, Usage, Verdicts
-from guard.request import GenerationRequest, Sampling
+from guard.events import CONTENT, Failed, Finished, Found, GuardEvent, Recovery, Usage, Verdicts
+from guard.kept import delivered_of, record_of, taken_back
+from guard.request import Sampling, ToolChoice
 from guard.retry import Attempts
 from guard.routing import Router
+from guard.spent import Spent
 from guard.stream import StreamGuard
 from guard.variation import Places, finding_of, with_other_sampling
 from guard.watch import Condemned
@@ -36,7 +41,7 @@ class Answer:
     ) -> None:
         self.job = job
         self.choice = choice
-        self.request = _one_choice(job, choice)
+        self.request = one_choice(job, choice)
         self.delivered = Delivered()
         self.kept: list[GuardEvent] | None = None if job.request.stream else []
         self.engine = engine
@@ -44,8 +49,7 @@ class Answer:
         self.retry_after: float | None = None
         self._not_before: dict[str, float] = {}
         self._blame: Condemned | None = None
-        self.usage = Usage()
-        self.wasted = 0
+        self.spent = Spent()
         self.cannot_resume: set[str] = set()
         self.seed: Seed | None = None
         self.reason = ""
@@ -60,19 +64,26 @@ class Answer:
         self._variation: Finding | None = None
         self._refuses_constraint: set[str] = set()
         self._most_alternatives: dict[str, int] = {}
-        self._resumed_at = 0
-        self._seeded = 0
-        self._prompt_tokens: int | None = None
         policy = job.policy
         self._attempts = Attempts(
             most=policy.max_attempts, initial=policy.backoff_initial, longest=policy.backoff_max, deadline=job.deadline
         )
         compiled = job.compiled if policy.constraints == "enforce" and policy.resume else None
-        self.enforcement = Enforcement(
+        self.enforcement = self._of_content = Enforcement(
             (lambda: compiled.checker("streaming", policy.repairs)) if compiled is not None else None,
             policy.max_enforcements,
             document=compiled is not None and compiled.kind in _JSON,
         )
+        self._calling: Calling | None = None
+        self._called = False
+
+    @property
+    def usage(self) -> Usage:
+        return self.spent.usage
+
+    @property
+    def wasted(self) -> int:
+        return self.spent.wasted
 
     def begin(self, now: float) -> float:
         """A new attempt on ``engine``. Returns the seconds to wait first."""
@@ -83,8 +94,7 @@ class Answer:
             self._attempts.begin()
         self.number += 1
         self._tried[self.engine] += 1
-        self._resumed_at = self.delivered.tokens
-        self._seeded = self.seed.tokens if self.seed is not None else 0
+        self.spent.begin(delivered=self.delivered.tokens, seeded=self.seed.tokens if self.seed is not None else 0)
         self.retry_after = None
         return pause
 
@@ -93,7 +103,9 @@ class Answer:
         budget = self.request.sampling.max_tokens
         begun = self.begun_at >= 0
         self._constrains = not begun or (
-            self._keeps_constraint(self.engine) and self.engine not in self._refuses_constraint
+            self._calling is None
+            and self._keeps_constraint(self.engine)
+            and self.engine not in self._refuses_constraint
         )
         self._alternatives = self._wanted_alternatives(begun)
         request = msgspec.structs.replace(self.request, traceparent=traceparent, sampling=self._sampling())
@@ -104,16 +116,24 @@ class Answer:
             ids = self.seed.token_ids
             prefix.content += self.seed.text
             prefix.token_ids = (*prefix.token_ids, *ids) if prefix.token_ids is not None and ids is not None else None
+        if self._calling is not None:
+            # the call goes on as text, with those before it, and the engine is not to make anything of it
+            prefix.tool_calls = ()
+            request = msgspec.structs.replace(request, tool_choice=ToolChoice("none"), tool_choice_raw="none")
         return EngineRequest(
             request,
             self.number,
             prefix=prefix,
             # zero would be no request at all; an answer cut after its very last token is asked for one more
-            max_tokens=max(1, budget - self.delivered.tokens - self._seeded) if budget is not None else None,
+            max_tokens=max(1, budget - self.spent.before) if budget is not None else None,
             constrain=self._constrains,
             ignore_eos=self.seed is not None and self.enforcement.stopped_early and not self._constrains,
             deadline=self.job.deadline,
         )
+
+    def call_reader(self) -> CallReader | None:
+        """What reads the attempt's text, where it is a call that is made good from outside."""
+        return CallReader(self._calling) if self._calling is not None else None
 
     def asks_less(self) -> bool:
         """The engine refused what the guard asked for on its own account. Whether there is something to do without."""
@@ -146,7 +166,7 @@ class Answer:
 
     def end(self, guard: StreamGuard, why: Condemned | None, now: float) -> Action:
         """The attempt is over: account for it and ask the table what comes next, choosing the engine for it."""
-        self._account(guard)
+        self.spent.end(guard.usage, guard.tokens)
         if self.retry_after is not None:
             self._not_before[self.engine] = now + self.retry_after
         if why is not None and why.cause == "open.cannot_resume" and self._blame is not None:
@@ -174,6 +194,8 @@ class Answer:
             )
         )
         self.seed = seed if action.kind == "enforce" else None
+        if self.seed is None:
+            self._calling, self.enforcement = None, self._of_content
         if action.kind in ("retry", "resume", "vary"):
             self._router.budget.spend(now)
         if action.kind == "vary":
@@ -185,11 +207,11 @@ class Answer:
             self._start_afresh()
             self.engine = fresh
         elif action.kind in ("resume", "vary") and resuming is not None:
-            self.wasted += max(0, self._resumed_at + guard.tokens - self.delivered.tokens)
+            self.spent.throw_away(guard.tokens, kept=self.delivered.tokens)
             self.engine = resuming
         elif seed is not None:
             kept = self.delivered.tokens + sum(map(token_count, seed.held))
-            self.wasted += max(0, self._resumed_at + guard.tokens - kept)
+            self.spent.throw_away(guard.tokens, kept=kept)
             self.engine = self._enforcer(self.delivered.text() + seed.text, now) or self.engine
         return action
 
@@ -230,16 +252,18 @@ class Answer:
             usage=self.usage,
             verdicts=self.verdicts,
             attempts=self.number,
-            wasted_tokens=self.wasted,
+            wasted_tokens=self.spent.wasted,
             matched_stop=guard.matched_stop,
         )
 
-    def failed(self, action: Action, why: Condemned) -> Failed:
+    def failed(self, action: Action, why: Condemned, dialect: str) -> Failed:
+        """``dialect``: of the engine that was last asked."""
         why = self._blame or why
+        told = advice(why.cause, dialect, resumes=self._resumes(self.engine), tried=self._called)
         self.failure = Failed(
             choice=self.choice,
             code=action.code,
-            message=f"{why.message} ({action.why})" if action.why in (NO_BUDGET, NOWHERE) else why.message,
+            message=f"{why.message} ({action.why})" if action.why in (NO_BUDGET, NOWHERE) else why.message + told,
             attempts=self.number,
             engine_status=why.status,
             retry_after=self.retry_after,
@@ -250,37 +274,22 @@ class Answer:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _account(self, guard: StreamGuard) -> None:
-        """The prompt is counted once, whatever the attempts; delivered tokens of earlier attempts count as
-        completion."""
-        seen = guard.usage
-        if seen is not None and self._prompt_tokens is None:
-            self._prompt_tokens = max(0, seen.prompt_tokens - self._resumed_at - self._seeded)
-        spoken = seen.completion_tokens if seen and seen.completion_tokens else guard.tokens - self._seeded
-        completion = self._resumed_at + self._seeded + spoken
-        prompt = self._prompt_tokens or 0
-        self.usage = Usage(
-            prompt_tokens=prompt,
-            completion_tokens=completion,
-            total_tokens=prompt + completion,
-            cached_tokens=seen.cached_tokens if seen else 0,
-            reasoning_tokens=seen.reasoning_tokens if seen else 0,
-        )
-
     def _start_afresh(self) -> None:
-        self.wasted += self.usage.completion_tokens
+        self.spent.throw_all_away()
+        self._drop_kept()
+
+    def _drop_kept(self) -> None:
         if self.kept is not None:
-            # what was kept for the caller never left; what was found stays on the record
-            self.kept = [event for event in self.kept if isinstance(event, Found | Recovery)]
+            self.kept = record_of(self.kept)
         self.delivered = Delivered()
-        self._resumed_at = 0
-        self._seeded = 0
 
     # --- the constraint, held from outside ---------------------------------------------------------------------------
 
     def _seed(self, guard: StreamGuard, why: Condemned, now: float) -> Seed | None:
         """The way on from a broken constraint, where there is one and none better: an engine that was not tried and
         constrains by itself is better, for as long as nothing has left."""
+        if self._calling is not None or mendable(why.cause, why.channel):
+            return self._call_seed(guard, why, now)
         if why.channel != CONTENT or self.delivered.calls or not self.enforcement.helps(why.cause):
             return None
         afresh = (self.delivered.nothing or self.kept is not None) and self._attempts.left(now)
@@ -299,6 +308,37 @@ class Answer:
         if salvage.taken_back and self.kept is not None:
             self.kept = taken_back(self.kept, salvage.taken_back)
             self.delivered = delivered_of(self.kept, self.delivered.lead)
+        return seed
+
+    def _call_seed(self, guard: StreamGuard, why: Condemned, now: float) -> Seed | None:
+        """The same of a tool call, which any engine may yet make by itself as long as nothing has left."""
+        policy, made, enforcement = self.job.policy, self._calling, self.enforcement
+        anew = self.kept is not None and not self.delivered.calls
+        salvage = None
+        if made is None and policy.resume and policy.constraints == "enforce":
+            untried = [name for name in self.job.engines if not self._tried[name] and self._router.takes(name, now)]
+            if untried and (anew or self.delivered.nothing) and self._attempts.left(now):
+                return None
+            form = call_form(self.job.tool_formats.get(self.engine, ""))
+            behind = "" if anew else self.delivered.text()
+            made = calling(self.request, self.job.tools, form, guard.standing(), why.cause, behind=behind)
+            if made is not None:
+                salvage = Salvage(added_pieces(self.choice, made.base), 0, None)
+                enforcement = Enforcement(made.checker, policy.max_enforcements, document=True, call=True)
+        elif made is not None:
+            salvage = guard.salvage()
+        if made is None or salvage is None or not enforcement.helps(why.cause):
+            return None
+        text = "".join(piece.text for piece in salvage.held)
+        told, most = self._alternatives, self._most(self.engine)
+        seed = enforcement.seed(text, salvage, why.cause, self.choice, told=told, most=most)
+        if seed is None or (not seed.mend.whole and self._enforcer(text, now) is None):
+            return None
+        if self._calling is None:
+            self._calling, self.enforcement, self._called = made, enforcement, True
+            seed = Seed([], seed.pieces, seed.mend)  # no engine has said its beginning like that
+            if anew:
+                self._drop_kept()
         return seed
 
     def _enforcer(self, text: str, now: float) -> str | None:
@@ -387,36 +427,3 @@ class Answer:
 
 
 _JSON: Final = ("json_schema", "json_object")
-
-
-def taken_back(kept: list[GuardEvent], count: int) -> list[GuardEvent]:
-    """What was kept for a caller, less its last ``count`` characters of content: they never left."""
-    out: list[GuardEvent] = []
-    for event in reversed(kept):
-        if count and isinstance(event, Release) and event.channel == CONTENT:
-            text = event.text[: max(0, len(event.text) - count)]
-            count -= len(event.text) - len(text)
-            if not text:
-                continue
-            event = Release(event.choice, CONTENT, text)
-        out.append(event)
-    return out[::-1]
-
-
-def delivered_of(kept: Sequence[GuardEvent], lead: str = "") -> Delivered:
-    delivered = Delivered()
-    delivered.lead = lead
-    for event in kept:
-        if isinstance(event, Release):
-            delivered.add(event)
-    return delivered
-
-
-def _one_choice(job: Job, choice: int) -> GenerationRequest:
-    """vLLM's own way with n and a seed: choice i is sampled with seed + i."""
-    request = job.request
-    if request.n == 1:
-        return request
-    seed = request.sampling.seed
-    sampling = request.sampling if seed is None else msgspec.structs.replace(request.sampling, seed=seed + choice)
-    return msgspec.structs.replace(request, n=1, sampling=sampling)

@@ -33,7 +33,7 @@ DEEP: Final = 200
 """
 
 FAMILIES: Final = frozenset({"json", "schema", "regex", "grammar", "constraint"})
-"""Of findings that this can help with. Arguments of tool calls are never completed."""
+"""Of findings about the content that this can help with. A call has a way of its own (calling.py)."""
 
 GREEDY: Final = 1e-3
 HOTTEST: Final = 1.5

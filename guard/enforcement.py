@@ -23,16 +23,20 @@ ENDINGS: Final = 2
 
 
 class Enforcement:
-    """``most``: how often at most. ``document``: the constraint is one on JSON. ``made`` counts, ``finding`` tells of
+    """``most``: how often at most. ``document``: the constraint is one on JSON. ``call``: it is a tool call.
+    ``made`` counts, ``finding`` tells of
     the last one. ``stopped_early``: the engine ended the answer where it must go on, so it should not be able to."""
 
-    def __init__(self, new_checker: Callable[[], Checker] | None, most: int, *, document: bool) -> None:
+    def __init__(
+        self, new_checker: Callable[[], Checker] | None, most: int, *, document: bool, call: bool = False
+    ) -> None:
         self.made = 0
         self.finding: Finding | None = None
         self.stopped_early = False
         self._new_checker = new_checker
         self._most = most
         self._document = document
+        self._call = call
         self._text: str | None = None
         self._tried: set[str] = set()
         self._level = 0
@@ -48,7 +52,7 @@ class Enforcement:
         return (
             self._new_checker is not None
             and self._most > 0
-            and (enforceable(code) or (self._document and code.startswith("whitespace.")))
+            and (self._breaks(code) or (self._document and code.startswith("whitespace.")))
         )
 
     def seed(self, text: str, salvage: Salvage, code: str, choice: int, *, told: int, most: int) -> Seed | None:
@@ -69,7 +73,7 @@ class Enforcement:
             document=self._document,
             blanks=told >= most,
         )
-        if not enforceable(code) and mended.origin != "whole":
+        if not self._breaks(code) and mended.origin != "whole":
             return None
         # to end an answer asks nothing of an engine
         if self.made >= (self._most + ENDINGS if mended.whole else self._most):
@@ -84,6 +88,9 @@ class Enforcement:
         self.made += 1
         self.finding = finding_of(mended, len(text))
         return Seed(salvage.held, added_pieces(choice, mended.added), mended)
+
+    def _breaks(self, code: str) -> bool:
+        return enforceable(code) or (self._call and code.startswith("tool."))
 
     @property
     def depth(self) -> int:

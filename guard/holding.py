@@ -11,6 +11,7 @@ from typing import Any
 
 from guard.constraint.contract import Checker
 from guard.delivered import Delivered
+from guard.enforce import Salvage
 from guard.events import GuardEvent, Release, TextDelta, ToolRelease
 from guard.watch import Watcher
 
@@ -18,17 +19,20 @@ Piece = TextDelta | ToolRelease
 
 
 class Channel:
-    """``fed``: characters that have come on it."""
+    """``fed``: characters that have come on it. ``waits``: nothing of it may leave yet, whatever it is."""
 
-    __slots__ = ("checker", "fed", "panel")
+    __slots__ = ("checker", "fed", "panel", "waits")
 
     def __init__(self, panel: Watcher, checker: Checker | None) -> None:
         self.panel = panel
         self.checker = checker
         self.fed = 0
+        self.waits = False
 
     def clear(self) -> int:
         """The offset up to which nothing can be taken back."""
+        if self.waits:
+            return 0
         doubt = self.panel.doubt
         if self.checker is not None and self.checker.safe < doubt:
             return self.checker.safe
@@ -62,6 +66,24 @@ class Holding:
         """How much of a channel has left: the offset of what waits first."""
         return next((start for owner, start, _ in self.pieces if owner is channel), channel.fed)
 
+    def salvage(self, channel: Channel, limit: int) -> Salvage | None:
+        """What of a channel may stand up to ``limit``; None where others wait as well."""
+        left = self.first_of(channel)
+        drops = channel.checker.drops if channel.checker is not None else ()
+        held: list[TextDelta] = []
+        refused: TextDelta | None = None
+        for owner, start, piece in self.pieces:
+            if owner is not channel or not isinstance(piece, TextDelta):
+                return None
+            if start + len(piece.text) > limit:
+                piece, rest = split(piece, max(0, limit - start))
+                refused = refused or rest
+            if start < limit:
+                text = without(piece.text, start, drops)
+                held.append(piece if text == piece.text else TextDelta(piece.choice, piece.channel, text))
+        taken_back = len(without("x" * max(0, left - limit), limit, drops))
+        return Salvage(held, taken_back, refused)
+
     def add(self, channel: Channel, start: int, piece: Piece) -> None:
         self.pieces.append((channel, start, piece))
 
@@ -94,6 +116,8 @@ class Holding:
 
     def _clear(self, channel: Channel, end: int) -> int:
         """Detectors that only observe hold nothing, and so do constraints."""
+        if channel.waits:
+            return 0
         checker = channel.checker if self._constrained else None
         clear = channel.panel.doubt if self._watched else end
         return min(clear, checker.safe) if checker is not None else clear
@@ -128,6 +152,16 @@ def split(piece: Piece, at: int) -> tuple[Any, Any]:
         ToolRelease(piece.choice, piece.index, piece.arguments[:at], piece.id, piece.name),
         ToolRelease(piece.choice, piece.index, piece.arguments[at:]),
     )
+
+
+def untold(piece: ToolRelease, start: int, told: Sequence[int]) -> tuple[int, ToolRelease] | None:
+    """What of a piece at offset ``start`` of its call's arguments the caller does not hold yet, and its offset.
+    ``told``: how much he holds of each call's, all of which is said again."""
+    if piece.index >= len(told):
+        return start, piece
+    held = max(0, told[piece.index] - start)
+    _, rest = split(piece, held)
+    return (start + held, rest) if rest.arguments else None
 
 
 def without(text: str, start: int, drops: Sequence[tuple[int, int]]) -> str:

@@ -36,6 +36,7 @@ from guard.merge import merged
 from guard.normalise import to_openai_body
 from guard.plan import plan_for
 from guard.prefixes import Prefixes
+from guard.reading import Reading
 from guard.relay import Deliver, Relay
 from guard.request import GenerationRequest, RequestError
 from guard.routing import Router
@@ -165,16 +166,18 @@ class Pipeline:
             if pause := answer.begin(self._clock()):
                 await asyncio.sleep(pause)
             engine = answer.engine
-            guard = StreamGuard(
+            config = self._engine_configs[engine]
+            reading = Reading(
                 plan,
                 answer.delivered,
-                choice=choice,
-                attempt=answer.number,
-                engine=engine,
-                tool_format=self._engine_configs[engine].tool_format or "auto",
-                # behind a seed of content there is no reasoning any more
-                reasoning_format=self._engine_configs[engine].reasoning_format if answer.seed is None else "none",
-                model=self._engine_configs[engine].model,
+                tool_format=config.tool_format or "auto",
+                reasoning_format=config.reasoning_format,
+                model=config.model,
+                seeded=answer.seed is not None,
+                call=answer.call_reader(),
+            )
+            guard = StreamGuard(
+                plan, answer.delivered, choice=choice, attempt=answer.number, engine=engine, reading=reading
             )
             if ticket.left:
                 ticket = self.fleet.begin(engine)
@@ -212,7 +215,7 @@ class Pipeline:
                 yield [*(answer.kept or ()), answer.finished(guard)]
                 return
             if action.kind == "fail":
-                yield [*(answer.kept or ()), answer.failed(action, why)]
+                yield [*(answer.kept or ()), answer.failed(action, why, config.dialect)]
                 return
             recovery = answer.recovery(action, engine, why)
             if answer.kept is None:

@@ -14,6 +14,7 @@ from detectors import Leak, Panel, StreamIntegrity
 from detectors import Policy as Thresholds
 from detectors.empty import Facts
 from detectors.tail import Tail
+from guard.calling import owes_call
 from guard.config import Policy
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.formats.content import ContentToolParser
@@ -84,6 +85,7 @@ def plan_for(
         new_tools=new_tools if request.tools else None,
         new_splitter=new_splitter if request.kind == "chat" else None,
         new_text_calls=new_text_calls if request.tools and policy.repairs else None,
+        owes_call=bool(request.tools) and owes_call(request.tool_choice),
         act_on_detectors=policy.detectors == "enforce",
         act_on_constraints=policy.constraints == "enforce",
         repairs=policy.repairs,

@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from guard.constraint.callframe import Standing
 from guard.decision import Sight, while_streaming
 from guard.delivered import Delivered
-from guard.enforce import Salvage
+from guard.enforce import Salvage, is_whole
 from guard.events import (
     CONTENT,
     REASONING,
@@ -42,8 +43,9 @@ from guard.events import (
     Verdicts,
     tool_channel,
 )
-from guard.holding import Channel, Holding, split, without
-from guard.watch import CONSTRAINT_FAMILIES, Condemned, Plan, Splitter, TextCalls
+from guard.holding import Channel, Holding, untold
+from guard.reading import Reading
+from guard.watch import CONSTRAINT_FAMILIES, Condemned, Plan, in_order, is_of_constraint
 
 
 class StreamGuard:
@@ -58,19 +60,16 @@ class StreamGuard:
         choice: int = 0,
         attempt: int = 1,
         engine: str = "",
-        tool_format: str = "auto",
-        reasoning_format: str = "auto",
-        model: str = "",
+        reading: Reading | None = None,
     ) -> None:
         self._plan = plan
         self._delivered = delivered
         self._choice = choice
         self._attempt = attempt
         self._engine = engine
-        self._tool_format = tool_format
-        self._model = model
-        self._text_calls: dict[str, TextCalls] = {}
-        self._splitter = self._new_splitter(reasoning_format)
+        self._reading = reading or Reading(plan, delivered)
+        self._calling = self._reading.calling
+        self._told = [len(arguments) for _, _, arguments in delivered.calls] if self._calling else []
         self._channels: dict[str, Channel] = {}
         watched, constrained = (
             while_streaming(Sight("doubt", acts=acts)) == "hold"
@@ -103,14 +102,13 @@ class StreamGuard:
                 break
             kind = type(event)
             if kind is TextDelta:
-                if self._splitter is not None:
-                    self._maybe_reasoning(self._splitter, event, out)  # type: ignore[arg-type]
-                elif self._plan.new_text_calls is None:
+                if self._reading.idle:
                     self._text(event, out)  # type: ignore[arg-type]
                 else:
-                    self._maybe_calls(event, out)  # type: ignore[arg-type]
+                    self._read(self._reading.feed(event), out)  # type: ignore[arg-type]
             elif kind is ToolDelta:
-                self._tool(event, out)  # type: ignore[arg-type]
+                if not self._calling:
+                    self._tool(event, out)  # type: ignore[arg-type]
             else:
                 self._protocol(event, out)
         return out
@@ -132,11 +130,11 @@ class StreamGuard:
         else:
             found = checker.feed(text)
             seen = self._seen_until(found, start, text) if found else text
-            found = _in_order(found, panel.feed(seen, token_ids, chosen))
+            found = in_order(found, panel.feed(seen, token_ids, chosen))
             clear = channel.clear()
         if found:
             self._take(found, out)
-        if clear >= end and not (self._holding.pieces or self.ended or (checker and checker.drops)):
+        if clear >= end and not (self._holding.pieces or channel.waits or self.ended or (checker and checker.drops)):
             if text or token_ids or logprobs:
                 release = Release(self._choice, name, text, token_ids, logprobs)
                 self._delivered.add(release)
@@ -145,41 +143,8 @@ class StreamGuard:
         self._holding.add(channel, start, delta)
         self._drain(out)
 
-    def _maybe_reasoning(self, splitter: Splitter, delta: TextDelta, out: list[GuardEvent]) -> None:
-        """Text of an answer whose engine may have left its reasoning in the content."""
-        if delta.channel == CONTENT:
-            self._read_content(splitter.feed(delta), out)
-            if splitter.settled:
-                self._delivered.lead = splitter.lead
-                self._splitter = None
-            return
-        if delta.channel == REASONING and delta.text:  # the engine splits it off by itself
-            self._splitter = None
-            self._read_content(splitter.finish(), out)
-        self._read_content((delta,), out)
-
-    def _read_content(self, pieces: Sequence[TextDelta | Finding | Repair], out: list[GuardEvent]) -> None:
-        if self._plan.new_text_calls is None:
-            self._read_calls(pieces, out)
-            return
-        for piece in pieces:
-            if self.ended:
-                return
-            if isinstance(piece, TextDelta):
-                self._maybe_calls(piece, out)
-            else:
-                self._read_calls((piece,), out)
-
-    def _maybe_calls(self, delta: TextDelta, out: list[GuardEvent]) -> None:
-        """Text of an answer that may call tools: the engine may have left the calls in it."""
-        reader = self._text_calls.get(delta.channel)
-        if reader is None:
-            assert self._plan.new_text_calls is not None
-            reader = self._plan.new_text_calls(delta.channel, self._tool_format, self._model)
-            self._text_calls[delta.channel] = reader
-        self._read_calls(reader.feed(delta), out)
-
-    def _read_calls(self, pieces: Sequence[TextDelta | ToolDelta | Finding | Repair], out: list[GuardEvent]) -> None:
+    def _read(self, pieces: Sequence[TextDelta | ToolDelta | Finding | Repair], out: list[GuardEvent]) -> None:
+        """What was read out of the engine's text."""
         for piece in pieces:
             if self.ended:
                 return
@@ -213,7 +178,10 @@ class StreamGuard:
                 channel.fed += len(piece.arguments)
                 if piece.arguments:
                     self._take(channel.panel.feed(piece.arguments), out)
-                self._holding.add(channel, start, piece)
+                if CONTENT in self._channels:
+                    self._channels[CONTENT].waits = False  # for a call
+                if rest := untold(piece, start, self._told):
+                    self._holding.add(channel, *rest)
             elif isinstance(piece, Finding):
                 self._take((piece,), out)
             else:
@@ -251,10 +219,7 @@ class StreamGuard:
             if self.reason and self._fed() > self._fed_at_finish:
                 told = "the answer went on after its finish reason"
                 self._take((Finding("stream.after_finish", "warn", told, channel="stream"),), out)
-            if self._splitter is not None:
-                self._read_content(self._splitter.finish(), out)
-            for reader in self._text_calls.values():
-                self._read_calls(reader.finish(), out)
+            self._read(self._reading.finish(truncated=self.reason == "length"), out)
             self._repair(out)
             self._finish_channels(self.reason == "length", out)
         calls = self._tools.calls if self._tools else 0
@@ -296,9 +261,7 @@ class StreamGuard:
             and self.reason == "stop"
         ):
             document = self._delivered.text(REASONING)
-            checker = self._plan.new_checker()
-            found = [*checker.feed(document), *checker.finish(truncated=False)]
-            if document and not any(finding.severity == "error" for finding in found):
+            if document and is_whole(document, self._plan.new_checker):
                 message = "the document came in the reasoning channel, the content was empty"
                 self._take((Finding("empty.answer_in_reasoning", "warn", message),), out)
                 out.append(Repair(self._choice, "empty.answer_in_reasoning", message))
@@ -339,27 +302,19 @@ class StreamGuard:
     def salvage(self) -> Salvage | None:
         """What of the content may stand although the answer was condemned: all before the condemnation that its
         constraint can still make whole. None where content is not all that waits, or no constraint is on it."""
+        if self._calling and self.condemned is not None:
+            return self._reading.salvage(self.condemned)
         channel = self._channels.get(CONTENT)
         if channel is None or channel.checker is None or self.condemned is None:
             return None
-        left = self._holding.first_of(channel)
         limit = channel.checker.good
-        if self.condemned.cause.partition(".")[0] not in CONSTRAINT_FAMILIES:
-            limit = min(limit, max(left, self.condemned.onset))
-        held: list[TextDelta] = []
-        refused: TextDelta | None = None
-        for owner, start, piece in self._holding:
-            if owner is not channel or not isinstance(piece, TextDelta):
-                return None
-            end = start + len(piece.text)
-            if end > limit:
-                piece, rest = split(piece, max(0, limit - start))
-                refused = refused or rest
-            if start < limit:
-                text = without(piece.text, start, channel.checker.drops)
-                held.append(piece if text == piece.text else TextDelta(piece.choice, CONTENT, text))
-        taken_back = len(without("x" * max(0, left - limit), limit, channel.checker.drops))
-        return Salvage(held, taken_back, refused)
+        if not is_of_constraint(self.condemned.cause):
+            limit = min(limit, max(self._holding.first_of(channel), self.condemned.onset))
+        return self._holding.salvage(channel, limit)
+
+    def standing(self) -> Standing | None:
+        """What may stand of the calls although the answer was condemned."""
+        return self._tools.standing() if self._tools is not None else None
 
     @property
     def matched_stop(self) -> str | int | None:
@@ -382,15 +337,15 @@ class StreamGuard:
         """The characters that have come on all channels."""
         return sum(channel.fed for channel in self._channels.values())
 
-    def _new_splitter(self, format: str) -> Splitter | None:
-        delivered = self._delivered
-        if self._plan.new_splitter is None or delivered.lead or delivered.length(CONTENT) or delivered.calls:
-            return None
-        return self._plan.new_splitter(format, self._model, delivered.length(REASONING) > 0)
-
     def _open(self, name: str) -> Channel:
         checker = self._plan.new_checker() if name == CONTENT and self._plan.new_checker else None
         channel = self._channels[name] = Channel(self._plan.new_panel(name), checker)
+        channel.waits = (
+            name == CONTENT
+            and self._plan.owes_call
+            and self._plan.act_on_constraints
+            and not (self._tools and self._tools.calls)
+        )
         return channel
 
     def _replay(self) -> None:
@@ -444,12 +399,6 @@ class StreamGuard:
             self._holding.leave(out, final=final)
         else:
             self._holding.leave(out, condemned=self._channels.get(why.channel), onset=why.onset)
-
-
-def _in_order(one: Sequence[Finding], other: Sequence[Finding]) -> Sequence[Finding]:
-    if one and other:
-        return sorted([*one, *other], key=lambda finding: finding.detected_at)
-    return one or other
 
 
 def _chosen(logprobs: list[dict[str, Any]]) -> list[float]:

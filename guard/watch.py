@@ -10,10 +10,22 @@ from msgspec import Struct
 
 from detectors.contract import Detector
 from detectors.empty import Facts
+from guard.constraint.callframe import Standing
 from guard.constraint.contract import Checker
 from guard.events import CONTENT, Finding, Repair, TextDelta, ToolDelta, ToolRelease
 
 CONSTRAINT_FAMILIES = frozenset({"json", "schema", "regex", "grammar", "constraint", "tool"})
+
+
+def is_of_constraint(code: str) -> bool:
+    return code.partition(".")[0] in CONSTRAINT_FAMILIES
+
+
+def in_order(one: Sequence[Finding], other: Sequence[Finding]) -> Sequence[Finding]:
+    """Two lists of findings, by when they were certain."""
+    if one and other:
+        return sorted([*one, *other], key=lambda finding: finding.detected_at)
+    return one or other
 
 
 class ToolGuard(Protocol):
@@ -25,6 +37,8 @@ class ToolGuard(Protocol):
 
     @property
     def calls(self) -> int: ...
+
+    def standing(self) -> Standing | None: ...
 
     def verdict(self) -> str: ...
 
@@ -81,7 +95,8 @@ class Plan(Struct):
     """What every attempt at one answer is held against; made once a request from its constraint, tools and policy.
     ``new_text_calls`` is given the channel, the engine's tool format and its model's name, ``new_splitter`` the
     engine's reasoning format, its model's name, and whether the answer goes on within its reasoning. ``thorough``: an
-    answer that is condemned is read to its end all the same, to find everything that is wrong."""
+    answer that is condemned is read to its end all the same, to find everything that is wrong. ``owes_call``: an answer
+    without a call is none, so its text waits for one."""
 
     new_panel: Callable[[str], Watcher]
     new_integrity: Callable[[], Integrity]
@@ -93,6 +108,7 @@ class Plan(Struct):
     act_on_constraints: bool = True
     repairs: bool = True
     thorough: bool = False
+    owes_call: bool = False
 
 
 class Condemned(Struct):

@@ -20,6 +20,7 @@ from guard.delivered import Delivered
 from guard.engines.contract import Engine, EngineError, EngineRequest
 from guard.events import Closed
 from guard.plan import plan_for
+from guard.reading import Reading
 from guard.request import GenerationRequest, RequestError
 from guard.stream import StreamGuard
 from guard.watch import Plan as Watched
@@ -118,8 +119,15 @@ class Runner:
             in_flight=in_flight,
         )
         heard, delivered = Heard(), Delivered()
-        tool_format = self._configs[cell.engine].tool_format or "auto"
-        guard = StreamGuard(ready.watched, delivered, engine=cell.engine, tool_format=tool_format)
+        config = self._configs[cell.engine]
+        reading = Reading(
+            ready.watched,
+            delivered,
+            tool_format=config.tool_format or "auto",
+            reasoning_format=config.reasoning_format,
+            model=config.model,
+        )
+        guard = StreamGuard(ready.watched, delivered, engine=cell.engine, reading=reading)
         wall, started = time.time(), time.monotonic()
         first = 0.0
         try:

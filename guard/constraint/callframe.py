@@ -6,11 +6,20 @@ whole already tells which of these it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from guard.constraint.toolargs import Arguments, TextArguments
 from guard.events import ToolDelta
+
+
+class Standing(NamedTuple):
+    """What may stand of an answer's calls, as (name, arguments): those that are ``whole``; and one that is ``open``, up
+    to its last good character. None where none was begun or nothing of it can stand."""
+
+    whole: list[tuple[str, str]]
+    open: tuple[str, str] | None
 
 
 @dataclass(slots=True)
@@ -35,6 +44,22 @@ class Call:
     @property
     def whole(self) -> bool:
         return self.arguments is not None and self.arguments.whole
+
+
+def standing(calls: Iterable[Call]) -> Standing | None:
+    """None where a call's input is no JSON, which has no form as text."""
+    whole: list[tuple[str, str]] = []
+    for call in calls:
+        arguments = call.arguments
+        if arguments is None or not call.id:
+            return Standing(whole, None)
+        if isinstance(arguments, TextArguments):
+            return None
+        said = (call.name, arguments.good)
+        if call.dead or not arguments.whole or arguments.failed:
+            return Standing(whole, said)
+        whole.append(said)
+    return Standing(whole, None)
 
 
 def begins_another(call: Call, delta: ToolDelta, tools: Collection[str]) -> bool:

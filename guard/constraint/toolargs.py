@@ -73,6 +73,14 @@ class Arguments:
             self._parts[:] = ["".join(self._parts)]
         return self._parts[0] if self._parts else ""
 
+    @property
+    def good(self) -> str:
+        """As much of the object as can still become valid, or all of it without what follows. Empty where the arguments
+        did not begin as one."""
+        if self._checker is None:
+            return ""
+        return self.text[: self._closed_at if self._closed_at >= 0 else self._checker.good]
+
     def feed(self, text: str) -> tuple[str, Sequence[Outcome]]:
         checker = self._checker
         if checker is None or self.failed or self._closed_at >= 0:

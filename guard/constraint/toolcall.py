@@ -24,7 +24,7 @@ from typing import Any, Final
 from detectors.finding import Finding
 from detectors.leak import leaks_in
 from detectors.markup import CODES
-from guard.constraint.callframe import Call, begins_another
+from guard.constraint.callframe import Call, Standing, begins_another, standing
 from guard.constraint.callids import CallIds
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.formats.contract import TextCall
@@ -83,6 +83,10 @@ class ToolCallGuard:
     def calls(self) -> int:
         """How many calls have begun."""
         return len(self._calls) or len(grouped(self._late))
+
+    def standing(self) -> Standing | None:
+        """What may stand of the calls; None where they cannot be gone on with as text."""
+        return standing(self._calls)
 
     def verdict(self) -> str:
         """Of the tool choice: ok, failed, or none (nothing was asked, and no call was made)."""

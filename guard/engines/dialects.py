@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, NamedTuple
 
+from guard.constraint.formats.reasoning import written
 from guard.engines import dialect_constraints as words
 from guard.engines.contract import Capabilities, EngineRequest, Prefix, ResumeUnsupported
 from guard.engines.dialect_constraints import Body
@@ -104,7 +105,8 @@ def write_request(dialect_name: str, attempt: EngineRequest, model: str) -> Wire
     else:
         messages = list(request.messages)
         if prefix is not None:
-            _continue_chat(dialect_name, dialect, messages, prefix, body)
+            lead = _lead(attempt, prefix, model)
+            _continue_chat(dialect_name, dialect, messages, lead + prefix.content, body)
             drop_prefix = str(messages[-1]["content"]) if dialect.continues == "always" else ""
         body["messages"] = messages
         _tools(dialect_name, dialect, request, body)
@@ -138,29 +140,39 @@ def _known_ids(dialect: Dialect, attempt: EngineRequest, prefix: Prefix | None) 
     request = attempt.request
     prompt = request.prompt if isinstance(request.prompt, tuple) else prefix.prompt_token_ids
     if request.kind == "chat":
-        if request.tools or prefix.reasoning or prefix.tool_calls or attempt.max_tokens is None:
+        if request.tools or (prefix.reasoning and not prefix.lead) or prefix.tool_calls or attempt.max_tokens is None:
             return None
         if request.constraint is not None and attempt.constrain:
             return None
     return [*prompt, *prefix.token_ids] if prompt else None
 
 
-def _continue_chat(name: str, dialect: Dialect, messages: list[Body], prefix: Prefix, body: Body) -> None:
-    if dialect.continues == "never":
-        raise ResumeUnsupported(f"an engine of the kind {name} cannot go on with a chat answer in the middle")
+def _lead(attempt: EngineRequest, prefix: Prefix, model: str) -> str:
+    """The text before the content: what the engine wrote there; or its reasoning as its model writes it, where the
+    content is checked by a constraint, so that it does not matter whether the engine takes it for reasoning again."""
     if prefix.tool_calls:
         raise ResumeUnsupported("a chat answer cannot go on within or after a tool call")
-    if prefix.reasoning:
+    if not prefix.reasoning or prefix.lead:
+        return prefix.lead
+    checked = prefix.content and (attempt.request.constraint is not None or attempt.request.tools)
+    lead = written(model, prefix.reasoning) if checked else None
+    if lead is None:
         raise ResumeUnsupported("a chat answer cannot go on once its reasoning has begun")
+    return lead
+
+
+def _continue_chat(name: str, dialect: Dialect, messages: list[Body], said: str, body: Body) -> None:
+    if dialect.continues == "never":
+        raise ResumeUnsupported(f"an engine of the kind {name} cannot go on with a chat answer in the middle")
     flagged = body.get("continue_final_message") is True
     begun = messages[-1] if messages and (dialect.continues == "always" or flagged) else {}
     if begun.get("role") == "assistant":
         # the caller began the turn, and the engine goes on with the caller's words: ours come behind them
         if not isinstance(begun.get("content"), str):
             raise ResumeUnsupported("the caller's own beginning of the answer is no plain text")
-        messages[-1] = {**begun, "content": begun["content"] + prefix.content}
+        messages[-1] = {**begun, "content": begun["content"] + said}
     else:
-        messages.append({"role": "assistant", "content": prefix.content})
+        messages.append({"role": "assistant", "content": said})
     if dialect.continues == "by_flag":
         body["continue_final_message"] = True
         body["add_generation_prompt"] = False
@@ -182,11 +194,19 @@ def _prompt(request: GenerationRequest, prefix: Prefix | None) -> str | list[int
 def _tools(name: str, dialect: Dialect, request: GenerationRequest, body: Body) -> None:
     if not request.tools:
         return
-    tools, choice = request.tools, request.tool_choice_raw
+    tools, choice, sampling = request.tools, request.tool_choice_raw, request.sampling
     if request.tool_choice.mode == "allowed" and name != "plain":
         # engines do not know this form: only the allowed tools are offered instead
         tools = tuple(tool for tool in tools if tool.name in request.tool_choice.names)
         choice = "required" if request.tool_choice.required else "auto"
+    if name == "llamacpp" and sampling.logprobs and request.tool_choice.mode == "none":
+        # it refuses log probabilities beside tools, but its template shows the model those that it is given itself
+        given = body.get("chat_template_kwargs")
+        body["chat_template_kwargs"] = {
+            **(given if isinstance(given, dict) else {}),
+            "tools": [tool.raw for tool in tools],
+        }
+        return
     body["tools"] = [tool.raw for tool in tools]
     if choice is not None or dialect.default_tool_choice:
         body["tool_choice"] = choice if choice is not None else dialect.default_tool_choice

@@ -123,6 +123,15 @@ def reasoning_form(
     return Form(tuple(block for block in _ANY.blocks if not _spoken_of(block, prompt)), _FRAMED)
 
 
+def written(model: str, reasoning: str) -> str | None:
+    """Reasoning as its model has written it before the answer, for an engine that goes on behind it. None where the
+    model's family is not known, or frames its answers as well."""
+    name = model.lower().rsplit("/", 1)[-1]
+    family = next((family for pattern, family, _ in _MODELS if re.search(pattern, name)), "")
+    block = _BLOCKS.get(family)
+    return f"{block.opening}\n{reasoning}\n{block.closing}\n\n" if block is not None else None
+
+
 def _thinks(extra: Mapping[str, Any]) -> bool | None:
     """Whether the request turns thinking on or off; None where it says nothing."""
     arguments = extra.get("chat_template_kwargs")

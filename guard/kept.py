@@ -1,0 +1,37 @@
+"""What is kept for a caller that does not stream, until its answer is whole: what of it stands when an attempt ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from guard.delivered import Delivered
+from guard.events import CONTENT, Found, GuardEvent, Recovery, Release
+
+
+def record_of(kept: Sequence[GuardEvent]) -> list[GuardEvent]:
+    """Without the answer, which never left; what was found stays on the record."""
+    return [event for event in kept if isinstance(event, Found | Recovery)]
+
+
+def taken_back(kept: Sequence[GuardEvent], count: int) -> list[GuardEvent]:
+    """Less the last ``count`` characters of content."""
+    out: list[GuardEvent] = []
+    for event in reversed(kept):
+        if count and isinstance(event, Release) and event.channel == CONTENT:
+            text = event.text[: max(0, len(event.text) - count)]
+            count -= len(event.text) - len(text)
+            if not text:
+                continue
+            event = Release(event.choice, CONTENT, text)
+        out.append(event)
+    return out[::-1]
+
+
+def delivered_of(kept: Sequence[GuardEvent], lead: str = "") -> Delivered:
+    """As if all of it had been delivered."""
+    delivered = Delivered()
+    delivered.lead = lead
+    for event in kept:
+        if isinstance(event, Release):
+            delivered.add(event)
+    return delivered
