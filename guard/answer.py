@@ -23,7 +23,7 @@ from guard.enforcement import Enforcement
 from guard.engines.contract import Capabilities, EngineRequest
 from guard.events import CONTENT, Failed, Finished, Found, GuardEvent, Recovery, Usage, Verdicts
 from guard.kept import delivered_of, record_of, taken_back
-from guard.request import Sampling, ToolChoice
+from guard.request import RequestError, Sampling, ToolChoice
 from guard.retry import Attempts
 from guard.routing import Router
 from guard.spent import Spent
@@ -36,15 +36,13 @@ class Answer:
     """``kept`` collects what is released for a caller that does not stream; None for one that does. ``seed`` is what
     the next attempt begins with when it holds the answer to its constraint. ``engine`` is the one to be asked next."""
 
-    def __init__(
-        self, job: Job, choice: int, capabilities: Mapping[str, Capabilities], router: Router, engine: str
-    ) -> None:
+    def __init__(self, job: Job, choice: int, capabilities: Mapping[str, Capabilities], router: Router) -> None:
         self.job = job
         self.choice = choice
         self.request = one_choice(job, choice)
         self.delivered = Delivered()
         self.kept: list[GuardEvent] | None = None if job.request.stream else []
-        self.engine = engine
+        self.engine = job.engines[0]
         self.number = 0
         self.retry_after: float | None = None
         self._not_before: dict[str, float] = {}
@@ -85,18 +83,21 @@ class Answer:
     def wasted(self) -> int:
         return self.spent.wasted
 
-    def begin(self, now: float) -> float:
-        """A new attempt on ``engine``. Returns the seconds to wait first."""
-        pause = 0.0
-        if self.seed is None:  # holding an answer to its constraint is no attempt of the policy's
-            wait = self._not_before.get(self.engine, now) - now
-            pause = self._attempts.pause(seen_before=self.engine in self._tried, retry_after=wait, now=now)
+    def pause(self, now: float) -> float:
+        """The seconds to wait before the next attempt."""
+        if self.seed is not None:  # holding an answer to its constraint is no attempt of the policy's
+            return 0.0
+        wait = self._not_before.get(self.engine, now) - now
+        return self._attempts.pause(seen_before=self.engine in self._tried, retry_after=wait, now=now)
+
+    def begin(self) -> None:
+        """A new attempt on ``engine``."""
+        if self.seed is None:
             self._attempts.begin()
         self.number += 1
         self._tried[self.engine] += 1
         self.spent.begin(delivered=self.delivered.tokens, seeded=self.seed.tokens if self.seed is not None else 0)
         self.retry_after = None
-        return pause
 
     def attempt_request(self, traceparent: str) -> EngineRequest:
         """What to ask of the engine: what is left of the token budget, from what was delivered on."""
@@ -267,6 +268,19 @@ class Answer:
             attempts=self.number,
             engine_status=why.status,
             retry_after=self.retry_after,
+            verdicts=self.verdicts,
+            usage=self.usage,
+        )
+        return self.failure
+
+    def turned_away(self, error: RequestError) -> Failed:
+        """There was no place for its next attempt."""
+        self.failure = Failed(
+            choice=self.choice,
+            code=error.code,
+            message=error.message,
+            attempts=self.number,
+            retry_after=error.retry_after,
             verdicts=self.verdicts,
             usage=self.usage,
         )

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from guard.constraint.formats.families import FORMATS
 from guard.constraint.formats.reasoning import FORMATS as REASONING_FORMATS
 from guard.health.settings import HealthSettings
+from guard.limits import Limits
 from guard.section import Seconds
 from guard.trace.store import parse_dsn
 
@@ -54,7 +55,7 @@ class EngineConfig(_Section):
     never sends the format that a caller asked for to this engine, and keeps to it by itself. ``tool_format`` and
     ``reasoning_format``: how the model marks calls and reasoning, where the engine leaves them in its text. An engine
     of the dialect torch is a model in this process, at ``torch:///path`` (guard/engines/torch_engine.py). ``drain``: it
-    is given nothing new."""
+    is given nothing new. ``max_concurrency``: attempts under way on it at once, 0 for any number."""
 
     name: Name
     url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+(/.*)?|torch:///.+)$")]
@@ -73,6 +74,7 @@ class EngineConfig(_Section):
     reasoning_format: str = "auto"
     timeouts: Timeouts = Timeouts()
     drain: bool = False
+    max_concurrency: Annotated[int, Field(ge=0)] = 0
 
     @field_validator("tool_format")
     @classmethod
@@ -165,19 +167,6 @@ class Listen(_Section):
 
     def api_keys(self) -> tuple[str, ...]:
         return tuple(k.strip() for k in os.environ.get(self.api_keys_env, "").split(",") if k.strip())
-
-
-class Limits(_Section):
-    """``max_requests``: answers under way at once, above which callers get 429 / RESOURCE_EXHAUSTED.
-    ``request_timeout``: seconds, for callers that set no deadline. ``retry_ratio``: further attempts of a route for
-    each of its requests, over half a minute; ``retry_floor``: so many are always allowed."""
-
-    max_body_bytes: Annotated[int, Field(ge=1024)] = 20_000_000
-    max_requests: Annotated[int, Field(ge=1)] = 1024
-    max_choices: Annotated[int, Field(ge=1, le=128)] = 16
-    request_timeout: Seconds = 1800.0
-    retry_ratio: Annotated[float, Field(ge=0, le=10)] = 0.2
-    retry_floor: Annotated[int, Field(ge=0)] = 10
 
 
 class Config(_Section):

@@ -12,17 +12,15 @@ start afresh at any time; one that streams can only be gone on from.
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 
 import msgspec
 
 from guard.admission import Job, admit
 from guard.answer import Answer
-from guard.budget import RetryBudget
 from guard.build import status
 from guard.check import CALLER, Check
 from guard.config import Config, EngineConfig
@@ -30,8 +28,7 @@ from guard.constraint.cache import ConstraintCache
 from guard.engines.contract import Engine, EngineError, EngineStream, ResumeUnsupported
 from guard.events import Closed, Failed, Finished, GuardEvent, Started
 from guard.evidence import AttemptEvidence, Evidence, checked
-from guard.health.attempt import verdict_of
-from guard.health.fleet import Fleet, Ticket
+from guard.health.fleet import Ticket
 from guard.merge import merged
 from guard.normalise import to_openai_body
 from guard.plan import plan_for
@@ -39,13 +36,13 @@ from guard.prefixes import Prefixes
 from guard.reading import Reading
 from guard.relay import Deliver, Relay
 from guard.request import GenerationRequest, RequestError
-from guard.routing import Router
 from guard.seeded import Seeded
 from guard.service import EngineStatus, ModelInfo, Outcome
 from guard.stream import StreamGuard
 from guard.trace.context import RANDOM_BYTES, begin
 from guard.trace.record import OutcomeRecord
 from guard.trace.tracing import Tracing
+from guard.traffic import Traffic
 from guard.watch import Condemned, Plan
 
 Batches = AsyncGenerator[list[GuardEvent], None]
@@ -67,24 +64,7 @@ class Pipeline:
         self._engines = engines
         self._engine_configs = {engine.name: engine for engine in config.engines}
         self._capabilities = {name: engine.capabilities for name, engine in engines.items()}
-        self.fleet = Fleet(
-            config.health,
-            self._engine_configs,
-            [route.engines for route in config.routes],
-            [engine.name for engine in config.engines if engine.drain],
-        )
-        origins = {engine.name: (engine.cluster, engine.image) for engine in config.engines}
-        limits = config.limits
-        self._routers = {
-            route.model: Router(
-                route.engines,
-                self.fleet,
-                RetryBudget(limits.retry_ratio, limits.retry_floor),
-                balanced=route.balance == "least_loaded",
-                origins=origins,
-            )
-            for route in config.routes
-        }
+        self.traffic = Traffic(config, clock)
         self._constraints = constraints
         self._tracing = tracing
         self._clock = clock
@@ -105,7 +85,7 @@ class Pipeline:
             job = await admit(self._config, self._constraints, request, now=self._clock())
             evidence.record.policy = job.policy_name
             plan = plan_for(request, job.policy, job.compiled, job.tools)
-            ticket = self._first(job)
+            ticket = await self.traffic.entrance.first(job)
             yield [Started(request.id, evidence.trace_id, request.model, ticket.engine)]
             missing = request.n
             async with aclosing(self._choices(job, plan, evidence, deliver, ticket)) as batches:
@@ -128,44 +108,45 @@ class Pipeline:
         finally:
             self._under_way -= 1
             if ticket is not None:
-                self.fleet.leave(ticket)
+                self.traffic.entrance.leave(ticket)
+                self.traffic.entrance.gone(request.tenant)
             if outcome is not None:
                 self._tracing.write(evidence.close(self._clock(), outcome))
-
-    def _first(self, job: Job) -> Ticket:
-        """The engine that is asked first. Raises RequestError where none of them takes requests."""
-        now = self._clock()
-        router = self._routers[job.request.model]
-        router.budget.request(now)
-        engine = router.first(job.engines, job.request, now)
-        if engine is None:
-            raise RequestError(
-                f"no engine takes requests for {job.request.model!r} now: {self._why_not(job.engines, now)}",
-                code="engine_unavailable",
-                retry_after=self.fleet.takes_again_in(job.engines, now),
-            )
-        return self.fleet.begin(engine)
-
-    def _why_not(self, names: Sequence[str], now: float) -> str:
-        states = (self.fleet.state(name, now) for name in names)
-        return ", ".join(f"{one.name} is {'draining' if one.draining else f'out ({one.cause})'}" for one in states)
 
     def _choices(self, job: Job, plan: Plan, evidence: Evidence, deliver: Deliver | None, ticket: Ticket) -> Batches:
         if job.request.n == 1:
             return self._answer(job, plan, evidence, ticket, 0, deliver)
-        tickets = (ticket if choice == 0 else self._first(job) for choice in range(job.request.n))
+        tickets = [ticket, *[None] * (job.request.n - 1)]
         return merged([self._answer(job, plan, evidence, one, choice) for choice, one in enumerate(tickets)])
 
     async def _answer(
-        self, job: Job, plan: Plan, evidence: Evidence, ticket: Ticket, choice: int, deliver: Deliver | None = None
+        self,
+        job: Job,
+        plan: Plan,
+        evidence: Evidence,
+        ticket: Ticket | None,
+        choice: int,
+        deliver: Deliver | None = None,
     ) -> Batches:
-        """One choice, over as many attempts as it takes. Its last batch ends with its one Finished or Failed."""
-        answer = Answer(job, choice, self._capabilities, self._routers[job.request.model], ticket.engine)
+        """One choice, over as many attempts as it takes. Its last batch ends with its one Finished or Failed.
+        ``ticket``: its place on the first engine, if it has one yet."""
+        answer = Answer(job, choice, self._capabilities, self.traffic.routers[job.request.model])
         evidence.answers.append(answer)
         while True:
-            if pause := answer.begin(self._clock()):
+            if answer.number and (pause := answer.pause(self._clock())):
                 await asyncio.sleep(pause)
+            try:
+                if ticket is None:
+                    ticket = await self.traffic.entrance.first(job, choice)
+                elif ticket.left and not answer.alone:
+                    ticket = await self.traffic.entrance.again(job, answer.engine)
+            except RequestError as error:
+                yield [*(answer.kept or ()), answer.turned_away(error)]
+                return
+            if not answer.alone:
+                answer.engine = ticket.engine
             engine = answer.engine
+            answer.begin()
             config = self._engine_configs[engine]
             reading = Reading(
                 plan,
@@ -179,8 +160,6 @@ class Pipeline:
             guard = StreamGuard(
                 plan, answer.delivered, choice=choice, attempt=answer.number, engine=engine, reading=reading
             )
-            if ticket.left:
-                ticket = self.fleet.begin(engine)
             before = answer.delivered.total_chars()
             trail = self._trail(evidence, answer, guard)
             try:
@@ -200,14 +179,14 @@ class Pipeline:
                     if out := relay.leaves(guard.cut()):
                         yield out
             finally:
-                self.fleet.leave(ticket)
+                self.traffic.entrance.leave(ticket)
                 trail.close(guard, self._clock())
 
             now = self._clock()
             why = trail.why
             if why is not None and now >= job.deadline:
                 why = Condemned("deadline", f"the deadline passed ({why.message})", status=why.status)
-            self._judge(job, answer, guard, trail, ticket, why, before)
+            self.traffic.judge(job, answer, guard, trail, ticket, why, before)
             action = answer.end(guard, why, now)
             trail.decided(action, why, answer.changed(action))
 
@@ -222,35 +201,6 @@ class Pipeline:
                 yield recovery
             else:
                 answer.kept += recovery
-
-    def _judge(
-        self,
-        job: Job,
-        answer: Answer,
-        guard: StreamGuard,
-        trail: AttemptEvidence,
-        ticket: Ticket,
-        why: Condemned | None,
-        before: int,
-    ) -> None:
-        """What the attempt says of its engine."""
-        if answer.alone:
-            return
-        now = self._clock()
-        if answer.retry_after is not None:
-            self.fleet.leave_alone(ticket.engine, answer.retry_after, now)
-        contradicted = bool(trail.record.contradictions)
-        cause, said = verdict_of(guard, answer.delivered, why, before=before, contradicted=contradicted)
-        if said is None:
-            return
-        if not said.weight and answer.number > 1 and not answer.varied:
-            self.fleet.answered(ticket, job.prompt_hash, now)
-        prompt = job.prompt_hash if said.of_prompt else None
-        if self.fleet.judge(ticket, said, now, cause=cause, prompt=prompt):
-            state = self.fleet.state(ticket.engine, now)
-            told = f"{ticket.engine} is given no requests for {state.reopens_in:.3g} s"
-            trail.noted("guard.engine_out", told)
-            _log.warning("%s: %s", told, cause)
 
     async def _open(self, answer: Answer, trail: AttemptEvidence) -> EngineStream | None:
         """The engine's stream; or None, and in ``trail.why`` what kept it from opening one. An answer that is held to
@@ -311,7 +261,7 @@ class Pipeline:
             attempt=answer.number,
             wall=time.time(),
             now=now,
-            concurrency=self.fleet.under_way(answer.engine),
+            concurrency=self.traffic.fleet.under_way(answer.engine),
             resumed=answer.begun_at,
             prefix_hint="" if answer.alone else self._prefixes.hint(answer.engine, request, now),
         )
@@ -348,9 +298,13 @@ class Pipeline:
 
     def _take(self) -> None:
         """Raises RequestError when nothing more can be taken."""
-        takes, why_not = self.ready()
-        if not takes:
-            raise RequestError(why_not, "", "engine_unavailable" if self._stopping else "overloaded")
+        if self._stopping:
+            raise RequestError("stopping", "", "engine_unavailable")
+        if self._under_way >= self._config.limits.max_requests:
+            raise RequestError(self._full(), "", "overloaded", retry_after=1.0)
+
+    def _full(self) -> str:
+        return f"{self._under_way} answers are under way, which is the limit"
 
     def stop(self) -> None:
         """Nothing new is taken from now on; what is under way goes on."""
@@ -360,7 +314,9 @@ class Pipeline:
         if self._stopping:
             return False, "stopping"
         if self._under_way >= self._config.limits.max_requests:
-            return False, f"{self._under_way} answers are under way, which is the limit"
+            return False, self._full()
+        if not self.traffic.ready():
+            return False, "no engine of any route takes requests"
         return True, "ready"
 
     def metrics(self) -> tuple[str, bytes]:
@@ -371,8 +327,6 @@ _ENDS = (Finished, Failed)
 
 _OURS = ("overloaded", "engine_unavailable", "deadline_exceeded")
 """Codes of refusals that are no mistake of the caller's."""
-
-_log = logging.getLogger("outguard.pipeline")
 
 _ITSELF = EngineConfig(name="outguard", url="http://127.0.0.1")
 """On record for an attempt in which no engine was asked: the constraint had left nothing to say."""

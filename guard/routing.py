@@ -1,7 +1,7 @@
 """Which engine of a route is asked. Pure.
 
-- An engine whose breaker is open, or that is draining, is not asked. One that asked to be left alone for a while is
-  asked where no other is.
+- An engine whose breaker is open, that is draining or has all that it may have to do is not asked. One that asked to
+  be left alone for a while is asked where no other is.
 - ordered: the first of the route that can be asked; one that has just recovered gets its share of the requests only.
 - least_loaded: the one with the fewest attempts under way, in proportion to its share while it is cold. Prompts that
   begin alike go to the same engine, whose prefix cache then knows them: rendezvous hashing (Thaler and Ravishankar,
@@ -49,17 +49,17 @@ class Router:
         self._origin = {name: origins[name] for name in engines}
 
     def first(self, names: Sequence[str], request: GenerationRequest, now: float) -> str | None:
-        """The engine for an answer's first attempt, of these; None where none of them takes requests."""
+        """The engine for an answer's first attempt, of these; None where none of them can take one more."""
         fleet = self._fleet
         if not self._balanced:  # nearly always the first one
             cold = None
             for name in names:
-                if fleet.takes(name, now) and not fleet.busy(name, now):
+                if self._free(name, now) and not fleet.busy(name, now):
                     if fleet.warm(name, now):
                         return name
                     cold = cold or name
-            return cold or next((name for name in names if fleet.takes(name, now)), None)
-        able = [name for name in names if fleet.takes(name, now)]
+            return cold or next((name for name in names if self._free(name, now)), None)
+        able = [name for name in names if self._free(name, now)]
         if len(able) < 2:
             return able[0] if able else None
         loads = {name: self._load(name, now) for name in able}
@@ -76,7 +76,16 @@ class Router:
     def rank(self, name: str, failed: str, now: float) -> tuple[Any, ...]:
         """Compares engines for an answer that has failed on ``failed``; the least is the best."""
         load = self._load(name, now) if self._balanced else 0.0
-        return (self._fleet.busy(name, now), self._shared(name, failed), load, self._place[name])
+        return (
+            self._fleet.busy(name, now),
+            self._fleet.full(name),
+            self._shared(name, failed),
+            load,
+            self._place[name],
+        )
+
+    def _free(self, name: str, now: float) -> bool:
+        return self._fleet.takes(name, now) and not self._fleet.full(name)
 
     def _shared(self, name: str, failed: str) -> int:
         """How many of cluster and image two engines are known to have in common."""

@@ -88,7 +88,7 @@ class Run:
         return [event async for batch in self.pipeline.generate(asked) for event in batch]
 
     def states(self) -> dict[str, str]:
-        return {state.name: state.state for state in self.pipeline.fleet.states(self.now)}
+        return {state.name: state.state for state in self.pipeline.traffic.fleet.states(self.now)}
 
     def asked(self) -> dict[str, int]:
         return {name: len(engine.requests) for name, engine in self.engines.items()}
@@ -146,7 +146,7 @@ async def test_a_caller_that_leaves_says_nothing_of_the_engine() -> None:
         await anext(stream)
         await stream.aclose()
     assert run.states()["a"] == "closed"
-    assert run.pipeline.fleet.under_way("a") == 0
+    assert run.pipeline.traffic.fleet.under_way("a") == 0
 
 
 async def test_a_caller_that_leaves_before_anything_began_leaves_nothing_behind() -> None:
@@ -154,7 +154,7 @@ async def test_a_caller_that_leaves_before_anything_began_leaves_nothing_behind(
     stream = run.pipeline.generate(GenerationRequest("r", "chat", "m", [{"role": "user", "content": "x"}], n=3))
     await anext(stream)
     await stream.aclose()
-    assert [run.pipeline.fleet.under_way(name) for name in "abc"] == [0, 0, 0]
+    assert [run.pipeline.traffic.fleet.under_way(name) for name in "abc"] == [0, 0, 0]
 
 
 async def test_a_deadline_that_was_too_short_says_nothing() -> None:
@@ -249,7 +249,7 @@ async def test_draining_takes_nothing_new_and_what_is_under_way_goes_on() -> Non
     run = Run(a=lambda _: answer(STORY[:80], STORY[80:], pause=0.01))
     stream = run.pipeline.generate(GenerationRequest("r", "chat", "m", [{"role": "user", "content": "x"}]))
     first = [await anext(stream), await anext(stream)]
-    run.pipeline.fleet.drain("a", True)
+    run.pipeline.traffic.fleet.drain("a", True)
     assert said(await run.ask()) == STORY
     events = [event for batch in first for event in batch] + [event async for batch in stream for event in batch]
     assert said(events) == STORY
@@ -355,3 +355,48 @@ async def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
     failed = (await run.ask(model="alone", deadline=run.now + 20))[-1]
     assert isinstance(failed, Failed)
     assert (failed.code, failed.retry_after, failed.attempts) == ("overloaded", 30.0, 1)
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+NARROW = CONFIG.replace("cluster: east}", "cluster: east, max_concurrency: 1}").replace(
+    "limits: {", "limits: {queue_length: 1, queue_seconds: 0.2, "
+)
+
+
+async def test_a_full_engine_sends_requests_to_the_next() -> None:
+    slow = {name: lambda _: answer("All", " is", " well.", pause=0.01) for name in "abc"}
+    run = Run(NARROW, **slow)
+    await asyncio.gather(*(run.ask() for _ in range(3)))
+    assert run.asked() == {"a": 1, "b": 1, "c": 1}
+
+
+async def test_where_all_are_full_requests_wait_and_then_are_turned_away() -> None:
+    run = Run(NARROW, a=lambda _: answer("All", " is", " well.", pause=0.03))
+    ends = await asyncio.gather(*(run.ask(model="alone") for _ in range(4)), return_exceptions=True)
+    assert [said(end) for end in ends if isinstance(end, list)] == ["All is well."] * 2
+    turned = [end for end in ends if isinstance(end, RequestError)]
+    assert [error.code for error in turned] == ["overloaded"] * 2
+    outcomes = sorted((record.outcome, record.error_code) for record in run.tracing.records)
+    assert outcomes == [("failed", "overloaded")] * 2 + [("ok", "")] * 2
+
+
+async def test_the_choices_of_one_request_share_the_places() -> None:
+    run = Run(NARROW, a=lambda _: answer("All", " is", " well.", pause=0.01))
+    events = await run.ask(model="alone", n=4)
+    assert [type(event) for event in events if isinstance(event, Finished | Failed)] == [Finished] * 4
+    assert run.pipeline.traffic.fleet.under_way("a") == 0
+
+
+async def test_an_answer_that_finds_no_place_to_go_on_says_so() -> None:
+    cut = Play([[Opened("x", "m")], [TextDelta(0, "content", STORY[:80])], [Closed(clean=False)]])
+    run = Run(NARROW, a=lambda _: cut, b=lambda _: Play([[TextDelta(0, "content", "x")], Silence()]))
+    held = run.pipeline.generate(GenerationRequest("r", "chat", "m", [], engines=("b",)))
+    await anext(held)
+    events = await run.ask(engines=("a", "b"))
+    failed = events[-1]
+    assert isinstance(failed, Failed)
+    assert (failed.code, failed.attempts, said(events)) == ("overloaded", 1, STORY[:80])
+    assert failed.message == "no place came free within 0.2 s"
+    assert run.tracing.records[0].error_code == "overloaded"
+    await held.aclose()

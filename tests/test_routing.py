@@ -17,7 +17,7 @@ ORIGINS = {"a": ("east", "v1"), "b": ("east", "v1"), "c": ("west", "v2"), "d": (
 
 
 def made(engines: str, *, balanced: bool = False, **rules: float) -> tuple[Router, Fleet]:
-    fleet = Fleet(HealthSettings(failures=1, **rules), engines)  # type: ignore[arg-type]
+    fleet = Fleet(HealthSettings(failures=1, **rules), dict.fromkeys(engines, 0))  # type: ignore[arg-type]
     return Router(engines, fleet, RetryBudget(0.2, 10), balanced=balanced, origins=ORIGINS), fleet
 
 
@@ -26,7 +26,7 @@ def asked(prompt: str = "Tell me a story.") -> GenerationRequest:
 
 
 def fails(fleet: Fleet, name: str) -> None:
-    ticket = fleet.begin(name)
+    ticket = fleet.begin(name, 0.0)
     fleet.leave(ticket)
     fleet.judge(ticket, Verdict(1.0), 0.0)
 
@@ -53,7 +53,7 @@ def test_one_that_has_just_recovered_gets_a_share_unless_it_is_alone() -> None:
     router, fleet = made("ab", slow_start=10.0)
     fails(fleet, "a")
     for _ in range(2):
-        ticket = fleet.begin("a")
+        ticket = fleet.begin("a", 0.0)
         fleet.leave(ticket)
         fleet.judge(ticket, Verdict(0.0), 5.0)
     chosen = Counter(router.first("ab", asked(), 10.0) for _ in range(100))
@@ -67,7 +67,7 @@ def test_by_load_the_least_loaded_is_asked() -> None:
     for i in range(300):
         name = router.first("abc", asked(f"prompt {i}"), 0)
         assert name
-        fleet.begin(name)
+        fleet.begin(name, 0.0)
         chosen[name] += 1
     assert max(chosen.values()) <= 1.5 * min(chosen.values()) + 2
 
@@ -95,7 +95,7 @@ def test_affinity_is_given_up_where_it_would_overload() -> None:
     for _ in range(60):
         name = router.first("abc", asked(), 0)
         assert name
-        fleet.begin(name)
+        fleet.begin(name, 0.0)
         chosen[name] += 1
     assert max(chosen.values()) <= 1.5 * 61 / 3 + 1
     assert len(chosen) == 3

@@ -6,7 +6,7 @@ that is never judged (its caller left) says nothing. Pure; times are seconds on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -22,10 +22,11 @@ LONGEST_BUSY: Final = 60.0
 
 
 class Ticket(Struct):
-    """One attempt under way on an engine. ``trial``: it is to show whether the engine is well again."""
+    """One attempt under way on an engine, since when. ``trial``: it is to show whether the engine is well again."""
 
     engine: str
     trial: bool
+    since: float
     left: bool = False
 
 
@@ -45,10 +46,11 @@ class EngineState(Struct):
 
 
 class _Engine:
-    __slots__ = ("breaker", "busy_until", "cause", "credit", "draining", "openings", "under_way")
+    __slots__ = ("breaker", "busy_until", "cause", "credit", "draining", "openings", "places", "under_way")
 
-    def __init__(self, rules: HealthSettings, draining: bool) -> None:
+    def __init__(self, rules: HealthSettings, places: int, draining: bool) -> None:
         self.breaker = Breaker(rules)
+        self.places = places
         self.draining = draining
         self.under_way = 0
         self.busy_until = 0.0
@@ -58,21 +60,22 @@ class _Engine:
 
 
 class Fleet:
-    """``engines``: the names; ``draining``: those that take nothing new from the start. ``routes``: the engines that
-    stand in for each other."""
+    """``engines``: the names, and how many attempts each may have under way at once (0: any number). ``draining``:
+    those that take nothing new from the start. ``routes``: the engines that stand in for each other."""
 
     def __init__(
         self,
         rules: HealthSettings,
-        engines: Iterable[str],
+        engines: Mapping[str, int],
         routes: Iterable[Sequence[str]] = (),
         draining: Iterable[str] = (),
     ) -> None:
         self._enforces = rules.mode == "enforce"
         gone = set(draining)
-        self._engines = {name: _Engine(rules, name in gone) for name in engines}
+        self._engines = {name: _Engine(rules, places, name in gone) for name, places in engines.items()}
         self._routes = [tuple(route) for route in routes]
         self._origins = Origins()
+        self.routed = tuple(dict.fromkeys(name for route in self._routes for name in route))
 
     # --- may it be asked ---------------------------------------------------------------------------------------------
 
@@ -107,6 +110,15 @@ class Fleet:
         """The share of its requests that an engine is given: less than 1 after it has recovered."""
         return self._engines[name].breaker.share(now) if self._enforces else 1.0
 
+    def full(self, name: str) -> bool:
+        """Whether it has as much to do as it may."""
+        engine = self._engines[name]
+        return 0 < engine.places <= engine.under_way
+
+    def places(self, name: str) -> int:
+        """How many attempts it may have under way at once; 0: any number."""
+        return self._engines[name].places
+
     def under_way(self, name: str) -> int:
         return self._engines[name].under_way
 
@@ -115,10 +127,10 @@ class Fleet:
 
     # --- what came of it ---------------------------------------------------------------------------------------------
 
-    def begin(self, name: str) -> Ticket:
+    def begin(self, name: str, now: float) -> Ticket:
         engine = self._engines[name]
         engine.under_way += 1
-        return Ticket(name, engine.breaker.begin())
+        return Ticket(name, engine.breaker.begin(), now)
 
     def leave(self, ticket: Ticket) -> None:
         """The attempt is over. Does nothing the second time."""

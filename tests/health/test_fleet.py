@@ -14,11 +14,11 @@ COLLAPSED = Verdict(1.0, of_prompt=True)
 
 
 def fleet(engines: str = "abc", rules: HealthSettings = RULES, **more: list[str]) -> Fleet:
-    return Fleet(rules, engines, [tuple(engines)], **more)
+    return Fleet(rules, dict.fromkeys(engines, 0), [tuple(engines)], **more)
 
 
 def ends(fleet: Fleet, name: str, said: Verdict, now: float = 0.0, prompt: int | None = None) -> bool:
-    ticket = fleet.begin(name)
+    ticket = fleet.begin(name, 0.0)
     fleet.leave(ticket)
     return fleet.judge(ticket, said, now, cause="stream.cut", prompt=prompt)
 
@@ -45,7 +45,7 @@ def test_only_observed_it_takes_everything_and_is_seen_to_be_open() -> None:
 
 def test_tickets_count_what_is_under_way_once() -> None:
     it = fleet()
-    tickets = [it.begin("a") for _ in range(3)]
+    tickets = [it.begin("a", 0.0) for _ in range(3)]
     assert it.under_way("a") == 3
     for ticket in tickets * 2:
         it.leave(ticket)
@@ -56,7 +56,7 @@ def test_a_trial_whose_caller_left_leaves_the_trial_to_the_next() -> None:
     it = fleet()
     for _ in range(3):
         ends(it, "a", FAILED)
-    ticket = it.begin("a")
+    ticket = it.begin("a", 0.0)
     assert not it.takes("a", 2.0)
     it.leave(ticket)
     assert it.takes("a", 2.0)
@@ -96,7 +96,7 @@ def test_an_engine_that_collapses_where_others_answer_is_out() -> None:
     it = fleet()
     for prompt in range(3):
         ends(it, "a", COLLAPSED, prompt=prompt)
-        ticket = it.begin("b")
+        ticket = it.begin("b", 0.0)
         it.leave(ticket)
         it.answered(ticket, prompt, 0.0)
         it.judge(ticket, WELL, 0.0)
@@ -108,7 +108,7 @@ def test_two_that_collapse_where_the_third_answers_are_out_both() -> None:
     for prompt in range(8):
         for name in "ab":
             ends(it, name, COLLAPSED, now=prompt * 0.01, prompt=prompt)
-        ticket = it.begin("c")
+        ticket = it.begin("c", 0.0)
         it.leave(ticket)
         it.answered(ticket, prompt, prompt * 0.01)
         it.judge(ticket, WELL, prompt * 0.01)
