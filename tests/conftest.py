@@ -26,6 +26,7 @@ def _helper(name: str, path: str) -> None:
 
 
 _helper("engine_process", "engine_process.py")
+_helper("clickhouse_server", "clickhouse_server.py")
 _helper("replay_server", "engines/replay_server.py")
 _helper("torch_models", "engines/torch_models.py")
 _helper("replayed", "replay/replayed.py")

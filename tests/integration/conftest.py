@@ -22,6 +22,7 @@ def _helper(name: str) -> None:
 
 
 _helper("sidecar_process")
+_helper("chaos")
 
 from replay_server import Reply, chunk, sse  # noqa: E402
 from sidecar_process import Fault, Played, Sidecar  # noqa: E402
