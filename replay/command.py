@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import sys
 import time
@@ -25,6 +26,7 @@ from replay.report import Report, facts, plan_facts, plan_table, terminal
 from replay.select import Selection, add_neighbours, by_condition, by_id, from_file
 from replay.source import ReplayError
 from replay.summary import summarise
+from replay.web.page import page
 from replay.where import WhereError, parse
 
 INTERRUPTED = 130
@@ -175,6 +177,8 @@ class _Command:
             given_up=outcome.given_up,
             unsent=outcome.unsent,
         )
+        if self._asked["html"] is not None:
+            _write(self._asked["html"], page(report))
         if self._asked["json_"]:
             click.echo(as_json(facts(report)))
         else:
@@ -219,3 +223,12 @@ class _Command:
                 f"{row['answers']} of {row['planned']} answers"
             )
         return 0
+
+
+def _write(path: Path, text: str) -> None:
+    """Readable by its owner alone: it holds what was asked and answered."""
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ReplayError(f"--html {path}: cannot be written: {error.strerror}") from error

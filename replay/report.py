@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +32,7 @@ SIGNS: Final[Mapping[Mark, tuple[str, str]]] = {
 MAP_WIDTH: Final = 60
 SEAMS_SHOWN: Final = 8
 RUNS_SHOWN: Final = 20
+REPRODUCED_SHOWN: Final = 5
 
 
 class Report(Struct):
@@ -125,10 +126,7 @@ def terminal(report: Report) -> RenderableType:
     parts += [Text(""), heat_map(summary)]
     if len(report.observations) <= RUNS_SHOWN:
         parts.append(runs_table(report))
-    parts += [
-        Text(f"{one.request_id[:12]}: {one.found} is seen again in {one.again} of {one.runs} runs")
-        for one in summary.reproduced
-    ]
+    parts += _reproduced(summary)
     if report.triage is not None:
         parts += [Text(""), rulings(report.triage), *attribution(report.triage)]
     if summary.seams:
@@ -145,6 +143,17 @@ def _title(report: Report) -> Text:
         f"{len(report.summary.rows)} cells{missing}: {told or 'nothing'}",
         style="bold",
     )
+
+
+def _reproduced(summary: Summary) -> list[Text]:
+    if len(summary.reproduced) <= REPRODUCED_SHOWN:
+        return [
+            Text(f"{one.request_id[:12]}: {one.found} is seen again in {one.again} of {one.runs} runs")
+            for one in summary.reproduced
+        ]
+    again = [one for one in summary.reproduced if one.again]
+    runs = f"{sum(one.again for one in again)} of {sum(one.runs for one in summary.reproduced)} runs"
+    return [Text(f"of {len(summary.reproduced)} recorded failures {len(again)} are seen again, in {runs}")]
 
 
 def heat_map(summary: Summary) -> RenderableType:
@@ -195,7 +204,7 @@ def _label(cell: Cell, varying: Sequence[str]) -> str:
             value = ""
         elif axis in ("cluster", "node", "cache") and value:
             value = f"{axis} {value}"
-        if value:
+        if value and value != cell.engine:
             parts.append(str(value))
     return ", ".join([cell.engine, *parts])
 
@@ -268,10 +277,14 @@ def attribution(triage: Triage) -> list[Text]:
         lines += [Text(f"{what}: {clause}", style="bold") for clause in found.clauses]
         if found.failures and not found.clauses:
             lines.append(Text(f"{what}: {found.failures} of {found.runs}, and no axis explains them"))
-        lines += [
-            Text(f"confounded: {' and '.join(axes)} never vary apart", style="yellow") for axes in found.confounded
-        ]
+        for axes in worth_saying(found.confounded):
+            lines.append(Text(f"confounded: {' and '.join(axes)} never vary apart", style="yellow"))
     return lines
+
+
+def worth_saying(confounded: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Without what is so by construction: who is beside a request, and how many are."""
+    return [axes for axes in confounded if set(axes) != {"concurrency", "neighbours"}]
 
 
 def seams(found: Sequence[Seam]) -> RenderableType:

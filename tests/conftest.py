@@ -30,6 +30,7 @@ _helper("clickhouse_server", "clickhouse_server.py")
 _helper("replay_server", "engines/replay_server.py")
 _helper("torch_models", "engines/torch_models.py")
 _helper("replayed", "replay/replayed.py")
+_helper("browser", "replay/browser.py")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

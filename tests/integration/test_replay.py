@@ -151,6 +151,15 @@ def test_a_failure_that_comes_back_and_depends_on_the_engine(fresh: tuple[Sideca
     assert "is seen again in 2 of 4 runs" in done.stdout
 
 
+def test_a_page_of_it(fresh: tuple[Sidecar, Played, Played], tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    assert run(fresh[0], "--where", "finding='repetition'", "--html", str(path)).exit_code == 0
+    assert "All is well." in path.read_text()
+    assert path.stat().st_mode & 0o077 == 0
+    done = run(fresh[0], "--where", "finding='repetition'", "--html", str(tmp_path / "none" / "x.html"))
+    assert (done.exit_code, "cannot be written" in done.stderr) == (2, True)
+
+
 def test_recorded_neighbours(fresh: tuple[Sidecar, Played, Played], tmp_path: Path) -> None:
     """The traces were asked one after the other, so none has a neighbour, and that is said."""
     done = run(fresh[0], "--where", "finding='repetition'", "--concurrency", "alone,recorded:4", "--plan")
