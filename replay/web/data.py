@@ -154,9 +154,7 @@ def _seam(report: Report, seam: Seam) -> dict[str, Any]:
 def _half(one: Observation, side: Side, divergence: Divergence) -> dict[str, Any]:
     """One answer around the seam: what both said before it, the token that stands there, what comes behind it."""
     data = one.text.get(divergence.channel, one.content).encode("utf-8", "surrogatepass")
-    at = max(divergence.byte, 0)
-    word = _WORD.match(data, at)
-    token = side.piece if side.piece and data.startswith(side.piece, at) else word[0] if word else b""
+    at, token = _token(one, side, data, max(divergence.byte, 0))
     before = data[max(0, at - SEAM_BEFORE) : at].decode("utf-8", "ignore")
     after = data[at + len(token) : at + len(token) + SEAM_AFTER].decode("utf-8", "ignore")
     top = one.top[side.token_index] if 0 <= side.token_index < len(one.top) else ()
@@ -179,6 +177,16 @@ def _half(one: Observation, side: Side, divergence: Divergence) -> dict[str, Any
             for alternative in top[:ALTERNATIVES]
         ],
     }
+
+
+def _token(one: Observation, side: Side, data: bytes, byte: int) -> tuple[int, bytes]:
+    """Where the seam begins and what stands there: the token where it is known (it may have begun before the first
+    differing byte), else the word."""
+    start = sum(map(len, one.pieces[: side.token_index])) if side.token_index >= 0 else byte
+    if side.piece and start <= byte and data.startswith(side.piece, start):
+        return start, side.piece
+    word = _WORD.match(data, byte)
+    return byte, word[0] if word else b""
 
 
 def _triage(triage: Triage | None) -> dict[str, Any] | None:
