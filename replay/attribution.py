@@ -228,7 +228,7 @@ def _axis_tests(table: _Table) -> tuple[AxisTest, ...]:
     rows: list[tuple[str, tuple[tuple[str, Rate], ...], Tested]] = []
     for axis in table.cells[0] if table.cells else ():
         column = np.array([cell[axis] for cell in table.cells])
-        values = ordered_values(axis, list(column))
+        values = ordered_values(axis, [cell[axis] for cell in table.cells])
         if len(values) < 2:
             continue
         rates = tuple((value, rate(*_sums(table, column == value))) for value in values)

@@ -16,6 +16,7 @@ from guard.config import Config, EngineConfig
 from guard.constraint.cache import ConstraintCache
 from guard.engines.contract import Engine
 from replay.echo import echo_tasks
+from replay.imported import Imported
 from replay.journal import FORMAT, Head, Journal, new_id
 from replay.lanes import Outcome, Progress, run_plan
 from replay.matrix import Matrix, cells, chosen
@@ -74,6 +75,15 @@ class Campaign:
             command=command,
             kind=kind,
         )
+
+
+def head_of(imported: Imported, now: float, command: str) -> Head:
+    """Answers that were recorded elsewhere, as a run that is over."""
+    sources = []
+    for id_ in dict.fromkeys(one.request_id for one in imported.observations):
+        text = imported.prompts.get(id_)
+        sources.append(Source(id_, "chat", {"messages": [{"role": "user", "content": text}]} if text else {}))
+    return Head(FORMAT, new_id(now), now, {}, [], sources, command=command, kind="imported")
 
 
 def planned(head: Head) -> tuple[Plan, Cost]:

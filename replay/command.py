@@ -17,15 +17,16 @@ from guard.config import Config, ConfigError, parse_yaml, read_text
 from guard.options import age, as_json, config_option, read_config, reading
 from guard.tables import show
 from replay import journal as journals
-from replay.campaign import Campaign, conduct, planned, stopped_by_sigint, with_versions
+from replay.campaign import Campaign, conduct, head_of, planned, stopped_by_sigint, with_versions
+from replay.forecast import plan_facts, plan_table
+from replay.imported import ImportFault, read_folder
 from replay.journal import Journal
 from replay.lanes import Outcome
 from replay.matrix import Matrix
 from replay.progress import Display
-from replay.report import Report, facts, plan_facts, plan_table, terminal
+from replay.report import Report, facts, reported, terminal
 from replay.select import Selection, add_neighbours, by_condition, by_id, from_file
 from replay.source import ReplayError
-from replay.summary import summarise
 from replay.web.page import page
 from replay.where import WhereError, parse
 
@@ -60,6 +61,7 @@ not run, 2 nothing to run, 130 interrupted (go on with --resume)."""
 @click.option("--where", help="Traces that meet a condition; see the README for its language.")
 @click.option("--since", callback=age, help="Traces not older than this: 90s, 15m, 24h, 7d.")
 @click.option("--file", "file", type=click.Path(path_type=Path), help="The lines of an export.")
+@click.option("--import", "import_", type=click.Path(path_type=Path), help="Judge a folder of recorded answers.")
 @click.option("--sample", default=0, type=click.IntRange(0, 10_000), help="So many of them, drawn by the seed.")
 @click.option("--matrix", "matrix_file", type=click.Path(path_type=Path), help="A YAML file that declares the matrix.")
 @click.option("--engines", help="Comma-separated names; all engines of the requests' routes by default.")
@@ -101,6 +103,8 @@ class _Command:
 
     def run(self) -> int:
         """The exit code."""
+        if self._asked["import_"] is not None:
+            return self._import()
         if self._asked["list_"]:
             return self._list()
         if self._asked["resume"]:
@@ -169,25 +173,32 @@ class _Command:
         found, _ = planned(journal.head)
         with Display(found, quiet=self._asked["json_"]) as display:
             outcome = asyncio.run(self._run(journal, display))
-        report = Report(
-            journal.head,
-            outcome.observations,
-            summarise(outcome.observations, journal.head.sources),
-            left=outcome.left,
-            given_up=outcome.given_up,
-            unsent=outcome.unsent,
-        )
+        report = reported(journal.head, outcome.observations)
+        report.left, report.given_up, report.unsent = outcome.left, outcome.given_up, outcome.unsent
+        self._show(report)
+        if outcome.left:
+            click.echo(f"go on with: outguard replay --resume {journal.head.id}", err=True)
+        if outcome.stopped:
+            return INTERRUPTED
+        return 0 if report.clean else 1
+
+    def _import(self) -> int:
+        try:
+            imported = read_folder(self._asked["import_"])
+        except ImportFault as fault:
+            raise ReplayError(str(fault)) from fault
+        command = shlex.join(["outguard", *sys.argv[1:]])
+        report = reported(head_of(imported, time.time(), command), imported.observations)
+        self._show(report)
+        return 0 if report.clean else 1
+
+    def _show(self, report: Report) -> None:
         if self._asked["html"] is not None:
             _write(self._asked["html"], page(report))
         if self._asked["json_"]:
             click.echo(as_json(facts(report)))
         else:
             show(terminal(report))
-        if outcome.left:
-            click.echo(f"go on with: outguard replay --resume {journal.head.id}", err=True)
-        if outcome.stopped:
-            return INTERRUPTED
-        return 0 if report.clean else 1
 
     async def _run(self, journal: Journal, display: Display) -> Outcome:
         return await conduct(self._config, journal, display.told, stop=stopped_by_sigint())

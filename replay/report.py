@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,14 +14,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from guard.config import EngineConfig
 from replay.journal import Head
-from replay.matrix import confounded
 from replay.observation import AXES, Cell, Observation
-from replay.plan import Cost, Plan
 from replay.results import MEANING, Ruling, Side, Triage
 from replay.source import Source
-from replay.summary import Mark, Seam, Summary, from_delivered
+from replay.summary import Mark, Seam, Summary, from_delivered, summarise
+from replay.triage import triage
 
 SIGNS: Final[Mapping[Mark, tuple[str, str]]] = {
     "same": ("■", "green"),
@@ -32,6 +31,7 @@ SIGNS: Final[Mapping[Mark, tuple[str, str]]] = {
 MAP_WIDTH: Final = 60
 SEAMS_SHOWN: Final = 8
 RUNS_SHOWN: Final = 20
+RULINGS_SHOWN: Final = 20
 REPRODUCED_SHOWN: Final = 5
 
 
@@ -61,56 +61,11 @@ class Report(Struct):
         return whole and marks["same"] == marks.total() and kept
 
 
-# --- before a run ----------------------------------------------------------------------------------------------------
-
-
-def plan_table(found: Plan, cost: Cost, sources: Sequence[Source], engines: Sequence[EngineConfig]) -> RenderableType:
-    """What would be sent: cells, requests, cost, and what cannot be told apart by it."""
-    answers: dict[int, int] = {}
-    for volley in found.volleys():
-        answers[volley.cell] = answers.get(volley.cell, 0) + len(volley.observed)
-    view = _table("cell", "answers", right={"answers"})
-    for index, cell in enumerate(found.cells):
-        view.add_row(cell.cell.name(), str(answers.get(index, 0)))
-    lines = [
-        Text(
-            f"{len(sources)} requests in {len(found.cells)} cells: {cost.answers} answers, {cost.requests} to be sent"
-        ),
-        Text(f"about {cost.tokens:,} tokens{_unknown(cost)}; {_time(cost)}"),
-    ]
-    lines += [Text(f"left out: {one.what} on {one.engine}: {one.why}", style="yellow") for one in found.left_out]
-    lines += [
-        Text(f"{' and '.join(axes)} never vary apart over these engines: no run can tell between them", style="yellow")
-        for axes in confounded(engines)
-    ]
-    return Group(view, *lines)
-
-
-def plan_facts(found: Plan, cost: Cost, sources: Sequence[Source], engines: Sequence[EngineConfig]) -> dict[str, Any]:
-    return {
-        "requests": [source.id for source in sources],
-        "cells": [cell.cell.axes() for cell in found.cells],
-        "left_out": msgspec.to_builtins(found.left_out),
-        "confounded": [list(axes) for axes in confounded(engines)],
-        "cost": msgspec.to_builtins(cost),
-    }
-
-
-def _unknown(cost: Cost) -> str:
-    return f", and those of {cost.unknown} requests whose length was not recorded" if cost.unknown else ""
-
-
-def _time(cost: Cost) -> str:
-    if cost.seconds is None:
-        return "no latency was recorded, so the time is not known"
-    return f"{duration(cost.seconds)} by the recorded latencies"
-
-
-def duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s" if seconds >= 1 else "under a second"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+def reported(head: Head, observations: list[Observation]) -> Report:
+    """A run judged."""
+    prompts = {source.id: source.asked() for source in (*head.sources, *head.beside)}
+    judged = triage(observations, prompts) if any(one.answered for one in observations) else None
+    return Report(head, observations, summarise(observations, head.sources), judged)
 
 
 # --- after it --------------------------------------------------------------------------------------------------------
@@ -243,13 +198,28 @@ def _outcome(one: Observation) -> Text:
 
 
 def rulings(triage: Triage) -> RenderableType:
-    """The whole matrix first, then the contrasts, then the requests that are not in agreement."""
-    view = _table("of", "ruling", "confidence", "because", "next")
-    shown = [triage.ruling, *triage.contrasts, *(one for one in triage.requests if one.cause != "agreement")]
-    for one in shown[:RUNS_SHOWN]:
-        view.add_row(one.scope[:40], _ruling(one), one.confidence, _because(one), _next(one))
-    rest = len(shown) - RUNS_SHOWN
-    return Group(view, Text(f"and {rest} more rulings in the JSON")) if rest > 0 else view
+    """The whole matrix in full, a line for each contrast, and the requests that are not in agreement, counted."""
+    whole = triage.ruling
+    lines = [Text.assemble("ruling: ", _ruling(whole), f", {whole.confidence}: {MEANING[whole.cause]}", style="bold")]
+    for sign, evidence in (("+", whole.evidence_for), ("-", whole.evidence_against)):
+        lines += [Text(f"  {sign} {one.statement}") for one in evidence]
+    lines += [Text(f"  next: {step.action} ({step.reason})") for step in whole.next_steps]
+    view = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, ratio in (("of", 4), ("ruling", 3), ("because", 5), ("next", 3)):
+        view.add_column(name, ratio=ratio, overflow="fold")
+    shown = [*triage.contrasts, *_few([one for one in triage.requests if one.cause != "agreement"])]
+    for one in shown[:RULINGS_SHOWN]:
+        view.add_row(one.scope, _ruling(one).append(f", {one.confidence}"), _because(one), _next(one))
+    counts = Counter(one.cause for one in triage.requests)
+    if len(triage.requests) > 1:
+        told = ", ".join(f"{count} {cause}" for cause, count in counts.most_common())
+        lines.append(Text(f"requests: {told}"))
+    return Group(*lines, view) if shown else Group(*lines)
+
+
+def _few(requests: Sequence[Ruling]) -> Sequence[Ruling]:
+    """Those that the terminal lists; of many it only says how many there are of each kind."""
+    return requests if 1 < len(requests) <= 5 else ()
 
 
 def _ruling(one: Ruling) -> Text:
@@ -262,11 +232,14 @@ def _ruling(one: Ruling) -> Text:
 
 
 def _because(one: Ruling) -> str:
-    return "; ".join(evidence.statement for evidence in one.evidence_for[:3]) or MEANING[one.cause]
+    """The weightiest evidence, the last of equals: that is what sets this ruling apart."""
+    order = {"decisive": 2, "strong": 1, "hint": 0}
+    best = max(enumerate(one.evidence_for), key=lambda pair: (order[pair[1].weight], pair[0]), default=None)
+    return best[1].statement if best is not None else MEANING[one.cause]
 
 
 def _next(one: Ruling) -> str:
-    return "; ".join(step.action for step in one.next_steps[:2]) or "-"
+    return one.next_steps[0].action if one.next_steps else "-"
 
 
 def attribution(triage: Triage) -> list[Text]:
@@ -299,12 +272,16 @@ def seams(found: Sequence[Seam]) -> RenderableType:
             seam.left.cell.engine,
             seam.right.cell.engine,
             str(divergence.token) if divergence.token >= 0 else "-",
-            repr(divergence.left.text[:24]),
-            repr(divergence.right.text[:24]),
+            _said(divergence.left),
+            _said(divergence.right),
             margins,
         )
     rest = len(found) - SEAMS_SHOWN
     return Group(view, Text(f"and {rest} more seams in the page and the JSON")) if rest > 0 else view
+
+
+def _said(side: Side) -> str:
+    return repr(side.text[:24]) if side.text or side.token_id < 0 else f"token {side.token_id}"
 
 
 def _margin(side: Side) -> str:

@@ -44,6 +44,14 @@ class Source(Struct):
     def model(self) -> str:
         return str(self.body.get("model", ""))
 
+    def asked(self) -> str:
+        """The prompt as text, every message with its role; empty for a prompt of token ids."""
+        messages = self.body.get("messages")
+        if isinstance(messages, list):
+            return "\n\n".join(f"{m.get('role')}: {_plain(m.get('content'))}" for m in messages if isinstance(m, dict))
+        prompt = self.body.get("prompt")
+        return prompt if isinstance(prompt, str) else ""
+
     def request(self) -> GenerationRequest:
         """One choice of it, streamed. Raises ReplayError."""
         normalise = chat_request if self.kind == "chat" else completion_request
@@ -116,6 +124,12 @@ def observed(record: RequestRecord, attempt: AttemptRecord) -> Observation:
         error=(attempt.error_message or attempt.outcome) if attempt.outcome in ("fault", "refused") else "",
         timing=Timing(attempt.started_at, attempt.first_token_ms, attempt.duration_ms),
     )
+
+
+def _plain(content: Any) -> str:
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        return "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in content)
+    return content if isinstance(content, str) else ""
 
 
 def _first_output(record: RequestRecord) -> str:

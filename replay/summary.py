@@ -151,11 +151,11 @@ def _seams(usual: Observation, answered: Iterable[Observation], keys: Mapping[in
 
 def _worst(seams: list[Seam]) -> list[Seam]:
     """At most SEAMS of them, wrong answers first, then the widest margins."""
-    order = {"outside": 0, "wide": 1, "unknown": 2, "near": 3}
+    order = {"outside": 0, "wide": 1, "near": 2, "unknown": 3}
 
     def rank(seam: Seam) -> tuple[bool, int]:
         divergence = seam.comparison.divergence
-        return not seam.right.wrong(), order[divergence.kind] if divergence else 2
+        return not seam.right.wrong(), order[divergence.kind] if divergence else 3
 
     return sorted(seams, key=rank)[:SEAMS]
 

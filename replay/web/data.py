@@ -93,22 +93,12 @@ def _request(report: Report, request_id: str, texts: Texts) -> dict[str, Any]:
     source = next((one for one in report.sources if one.id == request_id), None)
     if source is None:
         return {"id": request_id, "asked": -1, "delivered": -1, "expected": None}
-    asked = source.body.get("prompt")
-    messages = source.body.get("messages")
-    if isinstance(messages, list):
-        asked = "\n\n".join(f"{m.get('role')}: {_plain(m.get('content'))}" for m in messages if isinstance(m, dict))
     return {
         "id": request_id,
-        "asked": texts.number(_plain(asked)),
+        "asked": texts.number(source.asked()),
         "delivered": texts.number(source.output) if source.answered else -1,
         "expected": source.expected,
     }
-
-
-def _plain(content: Any) -> str:
-    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
-        return "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in content)
-    return content if isinstance(content, str) else str(content if content is not None else "")
 
 
 def _answers(report: Report, texts: Texts) -> dict[str, list[list[Any]]]:
@@ -154,6 +144,8 @@ def _seam(report: Report, seam: Seam) -> dict[str, Any]:
 def _half(one: Observation, side: Side, divergence: Divergence) -> dict[str, Any]:
     """One answer around the seam: what both said before it, the token that stands there, what comes behind it."""
     data = one.text.get(divergence.channel, one.content).encode("utf-8", "surrogatepass")
+    if not data and side.token_id >= 0:  # an answer of which the ids alone are known
+        data = b" ".join(b"%d" % id_ for id_ in one.token_ids[side.token_index :])
     at, token = _token(one, side, data, max(divergence.byte, 0))
     before = data[max(0, at - SEAM_BEFORE) : at].decode("utf-8", "ignore")
     after = data[at + len(token) : at + len(token) + SEAM_AFTER].decode("utf-8", "ignore")

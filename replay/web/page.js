@@ -256,9 +256,9 @@ function axisChart(test) {
 }
 
 function drawAttribution() {
-  const found = (data.triage && data.triage.attributions || []).filter((one) => one.failures || one.axes.length);
+  const found = (data.triage && data.triage.attributions || []).filter((one) => one.failures);
   if (!found.length) {
-    put(by("attribution"), h("p", { class: "empty" }, "Nothing failed, so there is nothing to attribute."));
+    put(by("attribution"), h("p", { class: "empty" }, "No answer is wrong or differs, so there is nothing to attribute."));
     return;
   }
   for (const one of found) {

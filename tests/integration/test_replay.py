@@ -208,7 +208,7 @@ def test_a_run_that_was_ended_goes_on(
 ) -> None:
     sidecar, one, two = fresh
     runs = tmp_path / "runs"
-    options = ["--where", "model='m'", "--repeats", "20", "--per-second", "40", "--runs", str(runs)]
+    options = ["--where", "model='m'", "--repeats", "8", "--per-second", "50", "--runs", str(runs)]
     command = [sys.executable, "-m", "guard", "replay", *options, "--config", str(sidecar.config_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
     assert until(lambda: len(one.asked) > 10, 40)
@@ -222,14 +222,26 @@ def test_a_run_that_was_ended_goes_on(
     before = sum(
         len(json.loads(line)["observations"]) for line in path.read_bytes().splitlines()[1:] if line.endswith(b"}")
     )
-    assert 10 <= before < 400
+    assert 10 <= before < 160
     listed = run(sidecar, "--list", "--runs", str(runs))
-    assert "of 400 answers" in listed.stdout
+    assert "of 160 answers" in listed.stdout
     one.play(GOOD)
     two.play(GOOD)
     started = time.monotonic()
     done = run(sidecar, "--resume", path.name[:12], "--runs", str(runs), "--json")
     assert done.exit_code == 0, done.stderr
-    assert len(facts(done)["runs"]) == 400
-    assert len(one.asked) + len(two.asked) == 400 - before
+    assert len(facts(done)["runs"]) == 160
+    assert len(one.asked) + len(two.asked) == 160 - before
     assert time.monotonic() - started < 60
+
+
+def test_recorded_answers_are_judged_from_a_folder(shared: Path, fresh: tuple[Sidecar, Played, Played]) -> None:
+    done = run(fresh[0], "--import", str(shared / "recordings" / "nondeterminism"), "--json")
+    assert done.exit_code == 1, done.stderr
+    told = facts(done)
+    assert len(told["runs"]) == 240
+    assert told["triage"]["ruling"]["cause"] == "batch_dependent"
+    text = run(fresh[0], "--import", str(shared / "recordings" / "nondeterminism")).stdout
+    assert "quantisation_drift" in text
+    assert "corruption" not in text.replace("show a corruption of", "")
+    assert run(fresh[0], "--import", "nothing").exit_code == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import time
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from guard.normalise import to_openai_body
 from guard.request import Tool
 from replay.lanes import GIVE_UP
 from replay.matrix import Asked, Matrix
-from replay.report import Report, facts, terminal
+from replay.report import Report, facts, reported, terminal
 from replay.source import ReplayError, source_of
 from replay.summary import summarise
 
@@ -206,6 +207,16 @@ async def test_pacing(tmp_path: Path) -> None:
     started = asyncio.get_running_loop().time()
     await replayed.run(tmp_path, Matrix(limits={"per_second": 50}), {"a": engine}, sources(6))  # type: ignore[arg-type]
     assert asyncio.get_running_loop().time() - started >= 5 / 50
+
+
+async def test_thousands_of_replays_cost_little(tmp_path: Path) -> None:
+    """Measured in CPU, because a busy machine says nothing about time: 10,000 within five minutes on one core."""
+    engines = {name: ScriptedEngine(name, telling(DELIVERED)) for name in "abcd"}
+    started = time.process_time()
+    outcome, journal = await replayed.run(tmp_path, Matrix(repeats=10), engines, sources(25))
+    reported(journal.head, outcome.observations)
+    assert len(outcome.observations) == 1000
+    assert time.process_time() - started < 30
 
 
 # --- what is stored -------------------------------------------------------------------------------------------------
