@@ -8,6 +8,7 @@ import os
 from guard.config import Config, EngineConfig
 from guard.engines.contract import Engine, Health
 from guard.engines.openai_http import OpenAIHttpEngine
+from guard.health.fleet import EngineState
 from guard.service import EngineStatus
 from guard.trace.retention import RetentionRules
 from guard.trace.tracing import Tracing
@@ -70,8 +71,9 @@ async def engine_statuses(config: Config) -> list[EngineStatus]:
     return [status(engine, health) for engine, health in zip(config.engines, healths, strict=True)]
 
 
-def status(config: EngineConfig, health: Health) -> EngineStatus:
-    return EngineStatus(
+def status(config: EngineConfig, health: Health, known: EngineState | None = None) -> EngineStatus:
+    """``known``: what a running guard knows of it."""
+    found = EngineStatus(
         name=config.name,
         dialect=config.dialect,
         url=config.url,
@@ -83,3 +85,8 @@ def status(config: EngineConfig, health: Health) -> EngineStatus:
         cluster=config.cluster,
         precision=config.precision,
     )
+    if known is not None:
+        found.state, found.draining, found.cause = known.state, known.draining, known.cause
+        found.under_way, found.failure_rate = known.under_way, known.failure_rate
+        found.reopens_in = known.reopens_in
+    return found

@@ -124,15 +124,18 @@ def _line(verdict: dict[str, Any]) -> str:
 Examples:
   outguard engines --config outguard.yaml
   outguard engines --json
+  outguard engines --live
   outguard engines --contradictions --since 7d
 
-Exit codes: 0 all answer, 1 at least one does not, 2 the configuration is wrong or the trace store cannot be read."""
+Exit codes: 0 all answer, 1 at least one does not, 2 the configuration is wrong, or the running sidecar or the trace
+store cannot be asked."""
 )
 @config_option
+@click.option("--live", is_flag=True, help="Ask the running sidecar, which knows more of their health.")
 @click.option("--contradictions", is_flag=True, help="Instead: formats that engines were sent and broke, by traces.")
 @click.option("--since", callback=age, help="With --contradictions: not older than this: 90s, 15m, 24h, 7d.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON instead of a table.")
-def engines(config_path: Path, contradictions: bool, since: float | None, json_: bool) -> None:
+def engines(config_path: Path, live: bool, contradictions: bool, since: float | None, json_: bool) -> None:
     """Ask every configured engine how it is, or the traces which engines broke what they were asked to enforce."""
     if contradictions:
         _contradictions(config_path, since, json_)
@@ -140,14 +143,46 @@ def engines(config_path: Path, contradictions: bool, since: float | None, json_:
     import asyncio
 
     from guard.build import engine_statuses
+    from guard.running import NotRunning, running_engines
     from guard.tables import engines_table, show
 
-    statuses = asyncio.run(engine_statuses(read_config(config_path)))
+    config = read_config(config_path)
+    try:
+        statuses = running_engines(config) if live else asyncio.run(engine_statuses(config))
+    except NotRunning as error:
+        click.echo(f"outguard engines: {error}", err=True)
+        sys.exit(2)
     if json_:
         click.echo(as_json(statuses))
     else:
         show(engines_table(statuses))
     sys.exit(0 if all(status.ok for status in statuses) else 1)
+
+
+@main.command(
+    epilog="""\b
+Examples:
+  outguard drain second
+  outguard drain second --resume
+
+Exit codes: 0 done, 2 there is no such engine or no running sidecar."""
+)
+@click.argument("engine")
+@config_option
+@click.option("--resume", is_flag=True, help="Instead: give it requests again.")
+def drain(engine: str, config_path: Path, resume: bool) -> None:
+    """Have the running sidecar give ENGINE nothing new; what is under way on it goes on.
+
+    It lasts as long as the sidecar does; drain: true in the configuration lasts longer.
+    """
+    from guard.running import NotRunning, drain_engine
+
+    try:
+        drain_engine(read_config(config_path), engine, not resume)
+    except NotRunning as error:
+        click.echo(f"outguard drain: {error}", err=True)
+        sys.exit(2)
+    click.echo(f"{engine} is given requests again" if resume else f"{engine} is given nothing new")
 
 
 def _contradictions(config_path: Path, since: float | None, json_: bool) -> None:

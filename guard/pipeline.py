@@ -294,7 +294,18 @@ class Pipeline:
 
     async def engines(self) -> list[EngineStatus]:
         healths = await asyncio.gather(*(self._engines[config.name].health() for config in self._config.engines))
-        return [status(config, health) for config, health in zip(self._config.engines, healths, strict=True)]
+        now, fleet = self._clock(), self.traffic.fleet
+        return [
+            status(config, health, fleet.state(config.name, now))
+            for config, health in zip(self._config.engines, healths, strict=True)
+        ]
+
+    def drain(self, engine: str, draining: bool) -> bool:
+        try:
+            self.traffic.fleet.drain(engine, draining)
+        except KeyError:
+            return False
+        return True
 
     def _take(self) -> None:
         """Raises RequestError when nothing more can be taken."""
@@ -320,6 +331,7 @@ class Pipeline:
         return True, "ready"
 
     def metrics(self) -> tuple[str, bytes]:
+        self._tracing.metrics.engines(self.traffic.fleet.states(self._clock()), self.traffic.entrance.waiting)
         return self._tracing.metrics_page(self._under_way)
 
 

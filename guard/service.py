@@ -24,6 +24,12 @@ class ModelInfo(Struct):
 
 
 class EngineStatus(Struct):
+    """``ok`` and ``detail``: what it says of itself when asked.
+
+    From ``state`` on it is what a running guard knows of it, and empty where none was asked: ``state`` of its breaker
+    (closed, half_open or open), ``cause``: what opened it, ``reopens_in``: seconds until it is tried again,
+    ``under_way``: attempts, ``failure_rate``: the share of failures lately."""
+
     name: str
     dialect: str
     url: str
@@ -34,6 +40,12 @@ class EngineStatus(Struct):
     image: str = ""
     cluster: str = ""
     precision: str = ""
+    state: str = ""
+    draining: bool = False
+    under_way: int = 0
+    failure_rate: float = 0.0
+    cause: str = ""
+    reopens_in: float = 0.0
 
 
 class Outcome(Struct):
@@ -76,6 +88,10 @@ class Service(Protocol):
     def models(self) -> list[ModelInfo]: ...
 
     async def engines(self) -> list[EngineStatus]: ...
+
+    def drain(self, engine: str, draining: bool) -> bool:
+        """Give an engine nothing new, or again something. False: there is none of that name."""
+        ...
 
     def ready(self) -> tuple[bool, str]:
         """Whether requests can be taken, and if not, why."""

@@ -21,7 +21,7 @@ _COLOURS = {"ok": "green", "failed": "red", "condemned": "red", "fault": "red", 
 
 _NUMBERS = frozenset(
     ("ms", "tries", "times", "of", "share", "tokens", "released", "held", "onset", "seen at", "resumed at", "attempt")
-)
+) | {"under way", "failures"}
 
 LEAST_WIDTH = 110
 """Narrower, columns would be taller than wide; a terminal that is narrower wraps whole lines, which reads better."""
@@ -37,9 +37,11 @@ def console(least: int = LEAST_WIDTH) -> Console:
 
 
 def engines_table(statuses: Sequence[EngineStatus]) -> RenderableType:
-    view = _table("engine", "state", "dialect", "url", "model", "version", "image", "cluster", "precision")
+    live = any(status.state for status in statuses)
+    load: tuple[str, ...] = ("under way", "failures") if live else ()
+    view = _table("engine", "state", *load, "dialect", "url", "model", "version", "image", "cluster", "precision")
     for status in statuses:
-        state = Text("ok", "green") if status.ok else Text(status.detail or "does not answer", "red")
+        loads = (str(status.under_way), f"{status.failure_rate:.0%}") if live else ()
         facts = (
             status.dialect,
             status.url,
@@ -49,8 +51,19 @@ def engines_table(statuses: Sequence[EngineStatus]) -> RenderableType:
             status.cluster,
             status.precision,
         )
-        view.add_row(status.name, state, *(fact or "-" for fact in facts))
+        view.add_row(status.name, _state(status), *loads, *(fact or "-" for fact in facts))
     return view
+
+
+def _state(status: EngineStatus) -> Text:
+    """What matters most of it: whether it is given requests, then whether it answers."""
+    if status.draining:
+        return Text("draining", "yellow")
+    if status.state == "open":
+        return Text(f"out ({status.cause}), tried again in {status.reopens_in:.1f} s", "red")
+    if not status.ok:
+        return Text(status.detail or "does not answer", "red")
+    return Text("being tried", "yellow") if status.state == "half_open" else Text("ok", "green")
 
 
 def contradictions_table(rows: Sequence[Contradiction]) -> RenderableType:

@@ -1,6 +1,7 @@
 """The OpenAI-compatible HTTP server: a raw ASGI application over the Service.
 
-Routes: POST /v1/chat/completions and /v1/completions; GET /v1/models, /v1/models/{id}, /healthz, /readyz, /metrics.
+Routes: POST /v1/chat/completions and /v1/completions; GET /v1/models, /v1/models/{id}, /healthz, /readyz, /metrics;
+and for callers on this machine what openai_admin.py has.
 
 - The status line of a stream is sent with its first text, so that all that goes wrong before is a real HTTP status.
   What goes wrong afterwards is an ``error`` event, and then the transfer is cut short of its end: no [DONE], no final
@@ -28,6 +29,7 @@ from guard.events import GuardEvent
 from guard.normalise import apply_headers, chat_request, completion_request, includes_usage
 from guard.request import GenerationRequest, RequestError
 from guard.server.asgi import JSON, BodyTooLarge, ClientGone, Exchange, Receive, Scope, Send, Watch, read_body
+from guard.server.openai_admin import PREFIX, admin
 from guard.server.openai_answer import AnswerWriter
 from guard.server.openai_body import BodyError, decode_object
 from guard.server.openai_error import ErrorReply, encode, from_failed, from_request_error, reply
@@ -91,6 +93,10 @@ class OpenAIApp:
         """Answer, or say which error is to be answered."""
         method: str = scope["method"]
         path: str = scope["path"].removeprefix(scope.get("root_path", "")).rstrip("/") or "/"
+        if path.startswith(PREFIX):
+            if self._api_keys and not self._authorised(headers):
+                return _keyless()
+            return await admin(self._service, scope, path, exchange)
         normalise = _POSTS.get(path)
         if normalise is None and path not in _GETS and not path.startswith("/v1/models/"):
             return reply("not_found", f"there is nothing at {path[:200]}")
@@ -103,8 +109,7 @@ class OpenAIApp:
             await exchange.respond(204, b"", [allow])
             return None
         if self._api_keys and path.startswith("/v1/") and not self._authorised(headers):
-            error = reply("unauthenticated", "a valid API key is needed: authorization: Bearer KEY")
-            return error._replace(headers=[*error.headers, (b"www-authenticate", b"Bearer")])
+            return _keyless()
         if normalise is None:
             return await self._get(path, exchange)
 
@@ -253,6 +258,11 @@ class OpenAIApp:
                 body = encode(_model(found))
         await exchange.respond(status, body, [(b"content-type", kind)])
         return None
+
+
+def _keyless() -> ErrorReply:
+    error = reply("unauthenticated", "a valid API key is needed: authorization: Bearer KEY")
+    return error._replace(headers=[*error.headers, (b"www-authenticate", b"Bearer")])
 
 
 def _model(model: ModelInfo) -> dict[str, Any]:

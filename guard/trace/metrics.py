@@ -6,11 +6,12 @@ model that no route serves (an invalid request) is counted under an empty name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from guard.health.fleet import EngineState
 from guard.trace.record import RequestRecord
 
 SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
@@ -50,6 +51,19 @@ class Metrics:
             "outguard_first_token_seconds", "To the first token.", ("model",), buckets=SECONDS, registry=registry
         )
         self._in_flight = Gauge("outguard_requests_in_flight", "Requests under way.", registry=registry)
+        self._waiting = Gauge("outguard_requests_waiting", "Requests that wait for a place.", registry=registry)
+        self._engine_state = Gauge(
+            "outguard_engine_state", "1 for the state that an engine is in.", ("engine", "state"), registry=registry
+        )
+        self._engine_under_way = Gauge(
+            "outguard_engine_under_way", "Attempts under way on an engine.", ("engine",), registry=registry
+        )
+        self._engine_failures = Gauge(
+            "outguard_engine_failure_ratio", "The share of failures lately.", ("engine",), registry=registry
+        )
+        self._engine_openings = Gauge(
+            "outguard_engine_openings", "How often its breaker opened since the start.", ("engine",), registry=registry
+        )
         self._spool_bytes = Gauge("outguard_spool_bytes", "Bytes that wait for the store.", registry=registry)
         self._spooled = Gauge("outguard_spool_records", "Records written since the start.", registry=registry)
         self._lost = Gauge("outguard_lost_records", "Records that could not be kept.", ("reason",), registry=registry)
@@ -88,6 +102,17 @@ class Metrics:
 
     def in_flight(self, count: int) -> None:
         self._in_flight.set(count)
+
+    def engines(self, states: Sequence[EngineState], waiting: int) -> None:
+        """What is known of the engines now. ``draining`` is a state beside those of the breaker."""
+        self._waiting.set(waiting)
+        for one in states:
+            for state in ("closed", "half_open", "open"):
+                self._child(self._engine_state, one.name, state).set(one.state == state)
+            self._child(self._engine_state, one.name, "draining").set(one.draining)
+            self._child(self._engine_under_way, one.name).set(one.under_way)
+            self._child(self._engine_failures, one.name).set(one.failure_rate)
+            self._child(self._engine_openings, one.name).set(one.openings)
 
     def spool(self, size: int, written: int, lost: Mapping[str, int]) -> None:
         self._spool_bytes.set(size)

@@ -591,7 +591,7 @@ class ListEnginesResponse(_message.Message):
     def __init__(self, engines: _Optional[_Iterable[_Union[Engine, _Mapping]]] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ...) -> None: ...
 
 class Engine(_message.Message):
-    __slots__ = ("name", "dialect", "url", "model", "ok", "detail", "version", "image", "cluster", "precision")
+    __slots__ = ("name", "dialect", "url", "model", "ok", "detail", "version", "image", "cluster", "precision", "state", "draining", "under_way", "failure_rate", "cause", "reopens_in")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DIALECT_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
@@ -602,6 +602,12 @@ class Engine(_message.Message):
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     PRECISION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_RATE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    REOPENS_IN_FIELD_NUMBER: _ClassVar[int]
     name: str
     dialect: str
     url: str
@@ -612,7 +618,13 @@ class Engine(_message.Message):
     image: str
     cluster: str
     precision: str
-    def __init__(self, name: _Optional[str] = ..., dialect: _Optional[str] = ..., url: _Optional[str] = ..., model: _Optional[str] = ..., ok: _Optional[bool] = ..., detail: _Optional[str] = ..., version: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[str] = ..., precision: _Optional[str] = ...) -> None: ...
+    state: str
+    draining: bool
+    under_way: int
+    failure_rate: float
+    cause: str
+    reopens_in: float
+    def __init__(self, name: _Optional[str] = ..., dialect: _Optional[str] = ..., url: _Optional[str] = ..., model: _Optional[str] = ..., ok: _Optional[bool] = ..., detail: _Optional[str] = ..., version: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[str] = ..., precision: _Optional[str] = ..., state: _Optional[str] = ..., draining: _Optional[bool] = ..., under_way: _Optional[int] = ..., failure_rate: _Optional[float] = ..., cause: _Optional[str] = ..., reopens_in: _Optional[float] = ...) -> None: ...
 
 class Model(_message.Message):
     __slots__ = ("id", "engines")

@@ -76,6 +76,9 @@ class OpenAIScript:
     def models(self) -> list[ModelInfo]:
         return list(SERVED)
 
+    def drain(self, engine: str, draining: bool) -> bool:
+        return engine in ("a", "b", "c/d")
+
     async def engines(self) -> list[EngineStatus]:
         return []
 

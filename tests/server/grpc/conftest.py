@@ -125,6 +125,9 @@ class ScriptedService:
     def models(self) -> list[ModelInfo]:
         return [ModelInfo("m", 1, ("a", "b")), ModelInfo("other", 1, ("c",))]
 
+    def drain(self, engine: str, draining: bool) -> bool:
+        return engine in ("a", "b", "c/d")
+
     async def engines(self) -> list[EngineStatus]:
         if self.engines_error is not None:
             raise self.engines_error
