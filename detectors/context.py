@@ -72,6 +72,8 @@ _PAIR: Final = re.compile(r"(?:[0-9a-f]{2}){1,4}", re.IGNORECASE)
 _LEVEL: Final = re.compile(r"\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|TRACE|FATAL|NOTICE)\b")
 _TIME: Final = re.compile(r"0[-/.]0[-/.]0|0:0:0|0T0|\b0-0\b")
 _LATE_HOLD: Final = 56  # characters before the bar, so that nothing honest waits for more than sixteen chunks
+_SEEN: Final = 160  # characters of a loop that a caller may see, less a step
+_SEEN_NEAR: Final = 116  # the same of a near-loop, normalised
 _OPAQUE_END: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,64}\Z")
 _SHIFTS: Final = re.compile(r"[a-z][A-Z0-9]|[0-9][A-Za-z]|[A-Z][a-z0-9]")
 _LITERAL: Final = re.compile(r"""^[ \t]{2,}.*(?<!\w)[bruf]{0,2}(["'])(?:(?!\1).)*\Z""")
@@ -133,7 +135,8 @@ def judge(unit: str, before: str, *, first: bool, asked: Asked, policy: Policy) 
     bar, kind, why = _exact(unit, before, first, policy)
     bar, why = _patient(unit, bar, why, asked, policy)
     period = len(unit)
-    hold = max(bar - _LATE_HOLD, min(bar, 2 * period)) if why else min(bar, max(2 * period - 32, 8))
+    early = max(2 * period - 32, 8, min(bar - _LATE_HOLD, _SEEN))
+    hold = max(bar - _LATE_HOLD, min(bar, 2 * period)) if why else min(bar, early)
     return Judgement(bar, hold, kind, why)
 
 
@@ -145,7 +148,8 @@ def judge_near(unit: str, before: str, run: str, asked: Asked, policy: Policy) -
         bar, why = policy.near_output_copies * len(unit), "output"
     bar, why = _patient(unit, bar, why, asked, policy)
     period = len(unit)
-    hold = bar - _LATE_HOLD if why else min(bar, max(2 * period - 56, 84))
+    early = max(2 * period - 56, 84, min(bar - _LATE_HOLD, _SEEN_NEAR))
+    hold = bar - _LATE_HOLD if why else min(bar, early)
     return Judgement(bar, hold, kind, why)
 
 

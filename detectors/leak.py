@@ -41,6 +41,9 @@ _MOST_FINDINGS: Final = 16
 _HEAD_CHARS: Final = 400
 _SPAN_CHARS: Final = 400
 """How long a marker may wait for the backtick that makes it code, or for the end of its string."""
+_CODE: Final = frozenset('=(){};:_"')
+_CODE_CHARS: Final = 64
+"""How far back signs of code are looked for."""
 _UNREAD: Final = 256
 """Calm chunks that are read together."""
 
@@ -125,7 +128,7 @@ class Leak:
         buffer = self._held + text
         base = self._n - len(buffer)
         at = 0
-        keep = len(buffer)
+        keep = clear = len(buffer)
         quoting = self._quoting
         while True:
             token = (_LOOK_IN_STRING if self._closer else _LOOK).search(buffer, at)
@@ -147,7 +150,7 @@ class Leak:
                     self._span_ended(out, is_code=False)
                 continue
             if what[0] in "`~\"'" and at == len(buffer) and not final:
-                keep = start
+                keep = start  # how long it is shows later; it is no part of a marker
                 break
             if what[0] in "`~":
                 before = quoting.span
@@ -161,6 +164,8 @@ class Leak:
                 end = self._marker(buffer, start, base, out, final)
                 if end < 0:
                     keep = start
+                    if not self._is_index(buffer, start):
+                        clear = start
                     break
                 if end == 0:
                     self._plain(what, out)
@@ -177,12 +182,22 @@ class Leak:
         if final:
             self._at = self._n
             self._end(out)
-        self._set_doubt(base + keep)
+        self._set_doubt(base + clear)
         return out
 
     def _before(self, buffer: str, start: int, most: int = CONTEXT) -> str:
         """The text before ``start``, at most so much of it."""
         return buffer[start - most : start] if start >= most else (self._past + buffer[:start])[-most:]
+
+    def _is_index(self, buffer: str, start: int) -> bool:
+        """Whether a bracket, and at most a letter behind it, indexes something in code. Markers begin like that too,
+        and there are many more indexes: such a bracket is not waited with."""
+        if len(buffer) - start > 2 or buffer[start] not in "[]" or self._reported or self._tool_seen:
+            return False
+        before = self._before(buffer, start, _CODE_CHARS)
+        if buffer[start] == "]":
+            return before.count("[") > before.count("]")
+        return (before[-1:].isalnum() or before[-1:] in ("_", "]", ")", '"', "'")) and not _CODE.isdisjoint(before)
 
     def _ends_string(self, quotes: str, buffer: str, start: int) -> bool:
         closer = self._closer
@@ -201,15 +216,15 @@ class Leak:
         self._settle(out, followed=False)
         self._after_marker = False
 
-    def _set_doubt(self, held_from: int) -> None:
-        doubt = held_from
+    def _set_doubt(self, clear: int) -> None:
+        doubt = clear
         if self._unsure is not None:
             doubt = min(doubt, self._unsure[2])
         if self._in_span:
             doubt = min(doubt, self._in_span[0][1])
         if self._head is not None:
             doubt = 0
-        self.doubt = doubt
+        self.doubt = max(doubt, self.doubt)
         self._calm = (
             self._visible
             and self._head is None

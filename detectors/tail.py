@@ -4,9 +4,10 @@ The rules:
 
 - It condemns nothing. It only holds, for a few characters, until the repetition detector has looked: that one works in
   steps, and would let a dozen exclamation marks go before its first look.
-- A pair is ordinary (``""``, ``--``, ``ll``), so two always leave, and the third waits for something else to follow.
-- An exclamation mark waits from the first on: it is token 0 of the common vocabularies, which is what a replica with a
-  numeric fault says for ever. It is rare enough elsewhere for that to delay almost nothing.
+- Pairs and threes are ordinary (``ll``, ``...``, three quotation marks, an empty line), so three always leave, and the
+  fourth waits for something else to follow.
+- Of exclamation marks only the first leaves: it is token 0 of the common vocabularies, which is what a replica with a
+  numeric fault says for ever.
 - An answer that begins with what no answer begins with (``/``, ``%``) is held from its first character, so that a
   replica that says nothing else has delivered nothing, and the answer can start afresh elsewhere.
 - Spaces and tabs are indentation, and dashes, equal signs and their like are rules: they are left
@@ -20,7 +21,7 @@ from typing import Final
 
 from detectors.finding import Finding
 
-LEAVE: Final = 2
+LEAVE: Final = 3
 MOST: Final = 32
 """Longer runs have been looked at by the repetition detector, whose word counts from there on."""
 
@@ -55,7 +56,7 @@ class Tail:
             self._run = size - len(text.rstrip(last))
         self._seen = seen = self._seen + size
         run = self._run
-        leave = 0 if last == _TOKEN_0 or (run == seen and self._odd(last)) else LEAVE
+        leave = (run < seen) if last == _TOKEN_0 else 0 if run == seen and self._odd(last) else LEAVE
         alone = last in _LEFT_ALONE and (run < seen or last in " \t")
         held = leave < run <= MOST and not alone
         self.doubt = seen - run + leave if held else seen
