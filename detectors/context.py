@@ -19,6 +19,8 @@ from detectors.policy import Policy
 
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _PIECE: Final = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]+|_|\s+")
+_ANY: Final = 1 << 20
+_GLUED: Final = re.compile(r" ?[^\W\d_]+|\d{1,3}|[^\w\s]+|_|\s+")
 _SPECIAL: Final = re.compile(r"\s*(?:<[|｜]?/?[A-Za-z_][\w▁ -]{0,30}[|｜]?>|\[/?[A-Z]{2,12}\])\s*")
 _HTML: Final = frozenset(
     (
@@ -48,7 +50,7 @@ _BLOCK: Final = frozenset("█▓▒░▄▀■□▪▫●○◆◇▏▎▍�
 _COMMENT: Final = re.compile(r"[\s#/*;%!<>|+:.'\"`~=_\\-]*")
 _CODE: Final = frozenset('{}[]<>=|\\;$#@_`"/%&+~^')
 _CODEISH: Final = re.compile(
-    r"\w[.(]\w|\n[ \t]{2,}\S|\w_\w|::|->|\)[,;:]|\(\)|[a-z][A-Z]|,\S*\n[ \t]|:\s*\.\.\."
+    r"[A-Za-z0-9_)\]][.(]\w|\n[ \t]{2,}\S|\w_\w|::|->|\)[,;:]|\(\)|[a-z][A-Z]|,\S*\n[ \t]|:\s*\.\.\."
     r"""|['"]\s*[,)\]]|\w: \S+\s+\w+: |[._=-]{4,}"""
 )
 _VERSE: Final = frozenset(
@@ -111,6 +113,20 @@ def tokens(text: str) -> int:
     return max(count, 1)
 
 
+def _in_time(unit: str) -> int:
+    """How many copies are 24 tokens, counted high: enough of what nothing explains, but six copies at least. Lists and
+    formulas repeat short words of ASCII that often, so no bound is set for those."""
+    if unit.isascii():
+        return _ANY
+    count = 0
+    for piece in _GLUED.findall(unit):
+        if piece.isascii():
+            count += 1 + len(piece) // 8
+        else:
+            count += 1 + len(piece) // 4 if piece.isalpha() else len(piece)
+    return max(6, 24 // count)
+
+
 def turned(unit: str) -> str:
     """The same cycle, begun where a word begins, so that no word is cut by where the run happened to start."""
     previous = unit[-1]
@@ -148,7 +164,7 @@ def judge_near(unit: str, before: str, run: str, asked: Asked, policy: Policy) -
         bar, why = policy.near_output_copies * len(unit), "output"
     bar, why = _patient(unit, bar, why, asked, policy)
     period = len(unit)
-    early = max(2 * period - 56, 84, min(bar - _LATE_HOLD, _SEEN_NEAR))
+    early = max(2 * period - 36, 84, min(bar - _LATE_HOLD, _SEEN_NEAR))
     hold = bar - _LATE_HOLD if why else min(bar, early)
     return Judgement(bar, hold, kind, why)
 
@@ -201,12 +217,12 @@ def _exact(unit: str, before: str, first: bool, policy: Policy) -> tuple[int, st
         if distinct and words[0].lower() in _VERSE:
             return policy.word_copies_in_verse * period, kind, "verse"
         copies = min(max(policy.word_copies, -(-policy.phrase_weight // weight(unit))), policy.token_copies - 2)
-        return copies * period, kind, ""
-    if all(word.lower() in _VERSE for word in words):
+        return min(copies, _in_time(unit)) * period, kind, ""
+    if words and all(word.lower() in _VERSE for word in words):
         return policy.word_copies_in_verse * period, "period", "verse"
     if distinct == 0 and period < 8:
         return policy.ornament_chars, "period", "letters"
-    copies = max(policy.phrase_copies, -(-policy.phrase_weight // weight(unit)))
+    copies = min(max(policy.phrase_copies, -(-policy.phrase_weight // weight(unit))), _in_time(unit))
     if _in_verse(before):
         return max(policy.verse_copies, copies) * period, "period", "verse"
     return copies * period, "period", ""
@@ -320,7 +336,7 @@ def _wordless(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
     if any(char > "\U0001f000" or "\u2600" <= char <= "\u27bf" for char in unit) and not any(
         char in _BLOCK for char in unit
     ):
-        return policy.emoji_copies * len(unit), "period", ""
+        return min(policy.emoji_copies, _in_time(unit)) * len(unit), "period", ""
     return policy.ornament_chars, "period", "ornament"
 
 
@@ -377,7 +393,7 @@ def _near(unit: str, run: str, policy: Policy) -> tuple[int, str, str]:
         fields = unit.count("0")
         marked = _MARKED.fullmatch(unit) is not None and any(char in "[]()#" for char in unit)
         if fields >= 2 and marked and _counts(run, fields):
-            return max(policy.near_copies * period, 56), "near_loop", ""
+            return max((policy.near_copies - 1) * period, 50), "near_loop", ""
         return policy.near_number_chars, "near_loop", "numbers"
     if unit.count("0") > 3 * len(words):
         return policy.near_number_chars, "near_loop", "numbers"

@@ -175,8 +175,14 @@ class Repetition:
             block = text[at : at + stride]
             if stride == STEP:
                 last = block[-1]
-                # no run, and no beginning of a row of one or two characters
-                if self._calm and last != block[-2] and (last != block[-3] or last != block[-5]):
+                # no run, and no beginning of one of few characters; letters of other scripts say more each
+                if (
+                    self._calm
+                    and last != block[-2]
+                    and (last != block[-3] or last != block[-5])
+                    and block[-3:] != block[-6:-3]
+                    and block.isascii()
+                ):
                     self._stride = 2 * STEP
                     continue
             elif stride < STEP and (not block.startswith(self._row) or block.strip(block[0])):

@@ -24,25 +24,32 @@ class Stutter:
     """``step`` says how many more samples were such pairs than were not, 0 when the text is sound. It needs not be
     called before ``due`` characters have come."""
 
-    __slots__ = ("due", "hits", "onset")
+    __slots__ = ("_missed", "due", "hits", "onset")
 
     def __init__(self) -> None:
         self.due = SAMPLE
         self.hits = 0
         self.onset = 0
+        self._missed = False
 
     def step(self, window: Window) -> int:
         end = window.end
         sample = window.text[-SAMPLE:]
         match = _PAIRS.search(sample) if _may_be_pairs(sample) else None
         if match is None or not _is_stutter(match.group()) or match.end() - match.start() < _COVERED:
-            # a long word or an unlucky cut may spoil one sample of many
+            # a long word or an unlucky cut may spoil one sample of many, so it is cut elsewhere once more
+            if self.hits and not self._missed:
+                self._missed = True
+                self.due = end + SAMPLE // 3
+                return self.hits
+            self._missed = False
             self.hits = max(self.hits - 1, 0)
             self.due = end + (SAMPLE if self.hits or end < 4 * SAMPLE else _SELDOM)
             return self.hits
         if not self.hits:
             self.onset = _beginning(window, end - len(sample) + match.start())
         self.hits += 1
+        self._missed = False
         self.due = end + SAMPLE
         return self.hits
 
