@@ -2,7 +2,7 @@
 
 Read from the prompt's text, once, and only when something repeats. A prompt asks when it says so with a number ("write
 OK 500 times", "a hundred times", "an array of 200 zeros"), when it says so without one ("again and again"), or when it
-is itself repetitive and is to be continued.
+is itself repetitive and is to be continued. A song that was asked for may have a refrain.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ _REPEAT: Final = re.compile(
     r"ripet\w*|herhaal\w*|upprepa\w*|powt[óo]rz\w*|повтор\w*|tekrar\w*)|重复|重複|反复|繰り返|반복",
     re.IGNORECASE,
 )
+_SINGS: Final = re.compile(
+    r"\b(?:lyrics?|songs?|sing|chorus|refrain|hymns?|psalms?|litany|rosary|prayers?|chants?|mantras?|lullaby|ballad|"
+    r"nursery rhymes?|poems?|verses?|chanson|paroles|canci[óo]n|letra|lied(?:er|text)?|strophe|gedicht|canzone|"
+    r"стих\w*|песн\w*)\b|歌词|歌詞|가사|詩|诗",
+    re.IGNORECASE,
+)
 _SPELT: Final = {
     "a": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
     "ten": 10, "eleven": 11, "twelve": 12, "fifteen": 15, "sixteen": 16, "twenty": 20, "thirty": 30, "forty": 40,
@@ -42,13 +48,14 @@ _WORD: Final = re.compile(r"[^\W_]+")
 
 
 class Asked:
-    __slots__ = ("_counts", "_lower", "_prompt", "_read", "_repeat")
+    __slots__ = ("_counts", "_lower", "_prompt", "_read", "_repeat", "_sings")
 
     def __init__(self, prompt: str | None) -> None:
         self._prompt = prompt
         self._read = False
         self._counts = 0
         self._repeat = False
+        self._sings = False
         self._lower = ""
 
     @property
@@ -59,6 +66,15 @@ class Asked:
         if not self._read:
             self._understand(self._prompt[-_READ:])
         return self._repeat or self._counts >= 8
+
+    @property
+    def sings(self) -> bool:
+        """Whether the prompt asks for something that is sung, or for verse."""
+        if self._prompt is None:
+            return False
+        if not self._read:
+            self._understand(self._prompt[-_READ:])
+        return self._sings
 
     def copies(self, unit: str, policy: Policy) -> int:
         """How many copies of ``unit`` the prompt explains; 0 when it does not."""
@@ -83,6 +99,7 @@ class Asked:
         self._read = True
         self._lower = prompt.lower()
         self._repeat = _REPEAT.search(prompt) is not None
+        self._sings = _SINGS.search(prompt) is not None
         counts = [_number(match.group(1)) for match in _COUNTED.finditer(_SPELLING.sub(_in_digits, prompt))]
         counts += [int(match.group(1)) * int(match.group(2)) for match in _BY.finditer(prompt)]
         self._counts = max(counts, default=0)

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from detectors.asked import Asked
 from detectors.policy import Policy
+from detectors.unit import copies_in_time, tokens, turned, weight
 
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
-_PIECE: Final = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]+|_|\s+")
-_ANY: Final = 1 << 20
-_GLUED: Final = re.compile(r" ?[^\W\d_]+|\d{1,3}|[^\w\s]+|_|\s+")
 _SPECIAL: Final = re.compile(r"\s*(?:<[|｜]?/?[A-Za-z_][\w▁ -]{0,30}[|｜]?>|\[/?[A-Z]{2,12}\])\s*")
 _HTML: Final = frozenset(
     (
@@ -58,11 +57,14 @@ _VERSE: Final = frozenset(
         r"\S+",
         "la na ha he hi ho ja je ji hey yeah oh ooh ah aah no yes bye knock tick tock dum doo da di ba bum boom beep "
         "meow woof quack moo row go hip hurray rah tra lalala hehe haha hahaha jaja lol wow yo ding dong ring jingle "
-        "drip click clap stomp blah buzz hum mmm hmm shh zzz cluck caw tweet ха хе хо ла на",
+        "drip click clap stomp blah buzz hum mmm hmm shh zzz cluck caw tweet sha ole woah whoa ra amen om hallelujah "
+        "alleluia oo ee woo uh huh wop shoo bop shoop bam wham du bi re mi fa so ti nah ay wo ха хе хо ла на",
     )
 )
 _LITERALS: Final = frozenset(("null", "none", "nil", "true", "false", "nan", "na", "void", "int", "undefined"))
-_LAUGH: Final = re.compile(r"(?:[hjkwxlaeiou]{2,4}|[хаехи]{2}|哈|呵|嘻|笑|ㅋ|ㅎ|w|草|5|k)", re.IGNORECASE)
+_LAUGH: Final = re.compile(
+    r"(?:[hjkwxlaeiou]{2,4}|(?:[hj][aeiou]){3,4}|[хаехи]{2}|哈|呵|嘻|笑|ㅋ|ㅎ|w|草|5|k)", re.IGNORECASE
+)
 _OPAQUE: Final = re.compile(r"[A-Za-z0-9+/=_%\\-]+")
 _IDENTIFIER: Final = re.compile(r"[^\W\d]0|0[^\W\d]")
 _MARKER: Final = re.compile(r"(?<!\S)(?:\[0\]|#0|\(0\)|<0>|\$0)|0%")
@@ -99,56 +101,10 @@ class Judgement:
     why: str
 
 
-def tokens(text: str) -> int:
-    """About how many tokens a text is, estimated low: a word is one, a run of punctuation is one."""
-    count = 0
-    for piece in _PIECE.finditer(text):
-        word = piece.group()
-        if word.isspace():
-            count += word != " "
-        elif word[0].isalpha() and not word.isascii():
-            count += max(1, len(word) // 3 if word[0] < "\u2e80" else len(word))
-        else:
-            count += 1
-    return max(count, 1)
-
-
-def _in_time(unit: str) -> int:
-    """How many copies are 24 tokens, counted high: enough of what nothing explains, but six copies at least. Lists and
-    formulas repeat short words of ASCII that often, so no bound is set for those."""
-    if unit.isascii():
-        return _ANY
-    count = 0
-    for piece in _GLUED.findall(unit):
-        if piece.isascii():
-            count += 1 + len(piece) // 8
-        else:
-            count += 1 + len(piece) // 4 if piece.isalpha() else len(piece)
-    return max(6, 24 // count)
-
-
-def turned(unit: str) -> str:
-    """The same cycle, begun where a word begins, so that no word is cut by where the run happened to start."""
-    previous = unit[-1]
-    best = -1
-    for i, char in enumerate(unit):
-        if not char.isspace() and previous.isspace():
-            return unit[i:] + unit[:i]
-        if best < 0 and (char.isalnum() or char in "<[") and not previous.isalnum():
-            best = i
-        previous = char
-    return unit[best:] + unit[:best] if best > 0 else unit
-
-
-def weight(text: str) -> int:
-    """About four for every token: letters of other scripts take more tokens each."""
-    return sum(1 if char < "\x80" else 2 if char < "\u2e80" else 4 for char in text)
-
-
 def judge(unit: str, before: str, *, first: bool, asked: Asked, policy: Policy) -> Judgement:
     """``before`` ends where the run starts; ``first`` says that there is nothing but white space before it."""
     unit = turned(unit)
-    bar, kind, why = _exact(unit, before, first, policy)
+    bar, kind, why = _exact(unit, before, first, asked, policy)
     bar, why = _patient(unit, bar, why, asked, policy)
     period = len(unit)
     early = max(2 * period - 32, 8, min(bar - _LATE_HOLD, _SEEN))
@@ -160,6 +116,8 @@ def judge_near(unit: str, before: str, run: str, asked: Asked, policy: Policy) -
     """``unit`` is normalised: every number is a 0, every gap one space. ``run`` is the text itself, all of it."""
     unit = turned(unit)
     bar, kind, why = _near(unit, run, policy)
+    if not why and (sung := _sung(_WORD.findall(unit), asked, policy)):
+        bar, why = sung * len(unit), "song"
     if not why and _in_output(before):
         bar, why = policy.near_output_copies * len(unit), "output"
     bar, why = _patient(unit, bar, why, asked, policy)
@@ -177,7 +135,7 @@ def _patient(unit: str, bar: int, why: str, asked: Asked, policy: Policy) -> tup
     return bar, why
 
 
-def _exact(unit: str, before: str, first: bool, policy: Policy) -> tuple[int, str, str]:
+def _exact(unit: str, before: str, first: bool, asked: Asked, policy: Policy) -> tuple[int, str, str]:
     period = len(unit)
     if unit.isspace():
         if "\n" in unit:
@@ -217,15 +175,27 @@ def _exact(unit: str, before: str, first: bool, policy: Policy) -> tuple[int, st
         if distinct and words[0].lower() in _VERSE:
             return policy.word_copies_in_verse * period, kind, "verse"
         copies = min(max(policy.word_copies, -(-policy.phrase_weight // weight(unit))), policy.token_copies - 2)
-        return min(copies, _in_time(unit)) * period, kind, ""
+        return min(copies, copies_in_time(unit)) * period, kind, ""
+    if not words and unit.isascii():
+        return policy.word_copies_in_verse * period, "period", "letters"
     if words and all(word.lower() in _VERSE for word in words):
         return policy.word_copies_in_verse * period, "period", "verse"
     if distinct == 0 and period < 8:
         return policy.ornament_chars, "period", "letters"
-    copies = min(max(policy.phrase_copies, -(-policy.phrase_weight // weight(unit))), _in_time(unit))
+    copies = min(max(policy.phrase_copies, -(-policy.phrase_weight // weight(unit))), copies_in_time(unit))
+    sung = _sung(words, asked, policy)
+    if sung:
+        return max(sung, copies) * period, "period", "song"
     if _in_verse(before):
         return max(policy.verse_copies, copies) * period, "period", "verse"
     return copies * period, "period", ""
+
+
+def _sung(words: Sequence[str], asked: Asked, policy: Policy) -> int:
+    """How often a line of a song may come; 0: it is none."""
+    if sum(word.lower() in _VERSE for word in words) * 2 > len(words):
+        return policy.refrain_copies
+    return policy.song_copies if asked.sings else 0
 
 
 def _in_output(before: str) -> bool:
@@ -336,7 +306,7 @@ def _wordless(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
     if any(char > "\U0001f000" or "\u2600" <= char <= "\u27bf" for char in unit) and not any(
         char in _BLOCK for char in unit
     ):
-        return min(policy.emoji_copies, _in_time(unit)) * len(unit), "period", ""
+        return min(policy.emoji_copies, copies_in_time(unit)) * len(unit), "period", ""
     return policy.ornament_chars, "period", "ornament"
 
 
@@ -356,7 +326,7 @@ def _glued(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
     """Letters and digits without a gap: part of something opaque, or one syllable for ever."""
     if "\\" in unit or "%" in unit:
         return 2 * policy.opaque_chars, "period", "escapes"
-    if _LAUGH.fullmatch(unit):
+    if _LAUGH.fullmatch(unit) or unit.lower() in _VERSE:
         return policy.word_copies_in_verse * len(unit), "single_token", "laughter"
     head = _OPAQUE_END.search(before)
     stem = head.group() if head else ""

@@ -1,10 +1,14 @@
-"""Text that was decoded wrongly on its way: replacement characters, half a surrogate pair, mojibake, raw tokens.
+"""Text that was decoded wrongly on its way: replacement and control characters, half a surrogate pair, mojibake, raw
+tokens.
 
 The rules:
 
 - A replacement character (U+FFFD) is wrong wherever the prompt held none, except where the answer speaks about it: in
   quotes or brackets of its own, or next to its name. At the very end it is a code point that the token limit cut.
-- Mojibake is UTF-8 read as Windows-1252. One pair may be honest; several are not.
+- Mojibake is UTF-8 read as Windows-1252. Inside a word ("mÃ¶chte", "donâ€™t") it is hardly ever honest, and twice it
+  never is; where it stands alone it takes more of it, and it must be most of what is no ASCII.
+- Control characters are no text: a NUL and those of Latin-1 nowhere, the others in no line that is not code. Tabs, line
+  ends, form feeds and the escape sequences of terminals are let through.
 - A tokenizer's own spelling ("Ġthe", "<0xE2>") never belongs into text, but tokenizers are written about, so it must
   replace spaces or come in rows.
 """
@@ -33,13 +37,23 @@ _ABOUT: Final = (
     "替换字符",
     "置換文字",
 )
-_MOJIBAKE: Final = re.compile(
-    "[\u00c2-\u00df][\u0080-\u00bf\u20ac\u201a\u0192\u201e\u2026\u2020\u2021\u02c6\u2030\u0160\u2039\u0152\u017d\u2018"
-    "\u2019\u201c\u201d\u2022\u2013\u2014\u02dc\u2122\u0161\u203a\u0153\u017e\u0178]"
-    "|\u00e2[\u0080-\u009f\u20ac\u201a\u201e\u2026\u2020\u2021\u02c6\u2030\u2018\u201c\u201d\u2022\u2013\u2014]"
-    "[\u0080-\u00bf\u20ac\u201a\u0192\u201e\u2026\u2020\u2021\u02c6\u2030\u0160\u2039\u0152\u017d\u2018\u2019\u201c"
-    "\u201d\u2022\u2013\u2014\u02dc\u2122\u0161\u203a\u0153\u017e\u0178]"
+_TRAIL: Final = (
+    "\u0080-\u00bf\u20ac\u201a\u0192\u201e\u2026\u2020\u2021\u02c6\u2030\u0160\u2039\u0152\u017d\u2018\u2019\u201c"
+    "\u201d\u2022\u2013\u2014\u02dc\u2122\u0161\u203a\u0153\u017e\u0178"
 )
+_MOJIBAKE: Final = re.compile(
+    f"[\u00c2-\u00de][{_TRAIL}]|\u00df[\u0080-\u00bf]"
+    f"|\u00e2[\u0080-\u009f\u20ac\u201a\u201e\u2026\u2020\u2021\u02c6\u2030\u2018\u201c\u201d\u2022\u2013\u2014][{_TRAIL}]"
+    f"|[\u00e3-\u00ef][{_TRAIL}]{{2}}"  # a sign of Chinese, Japanese or Korean
+    f"|\u00f0\u0178[{_TRAIL}]{{2}}"  # an emoji
+)
+_CERTAIN: Final = ("\u00e2\u20ac", "\u00f0\u0178")
+_SPOKEN_OF: Final = ("mojibake", "encod", "decod", "utf-8", "utf8", "latin", "1252", "charset")
+_CONTROL: Final = re.compile(
+    "[\\x00-\\x08\\x0e-\\x1a\\x1c-\\x1f\\x7f-\\x84\\x86-\\x9f]|\\x1b(?=[^\\[\\]()#%=>0-9A-Za-z\\\\])"
+)
+_BACKSLASHES: Final = 3
+"""A control character in a line with so many is part of a pattern or of markup."""
 _RAW_SIGNS: Final = frozenset("\u0120\u010a\u2581")
 _RAW: Final = re.compile("[\u0120\u010a\u2581][^\\W\\d_]")
 _BYTES: Final = re.compile(r"(?:<0x[0-9A-F]{2}>){2,}")
@@ -68,6 +82,7 @@ class Encoding:
         "_seen",
         "_spaces",
         "_spoiled",
+        "_sure",
         "_waiting",
         "condemned",
         "doubt",
@@ -86,12 +101,14 @@ class Encoding:
             "mojibake": _MOJIBAKE.search(prompt) is not None,
             "raw": _RAW.search(prompt) is not None,
             "bytes": "<0x" in prompt,
+            "control": _CONTROL.search(prompt) is not None,
         }
         self._calm = True
         self._seen = 0
         self._recent = ""  # the last characters, for what lies across a border
         self._waiting = -1  # offset of a replacement character whose right neighbour has not come
         self._hits: list[int] = []
+        self._sure = 0  # hits that are hardly ever honest
         self._spoiled = 0  # characters in those hits
         self._others = 0  # characters beyond ASCII, those of the hits included
         self._raw = 0
@@ -106,7 +123,12 @@ class Encoding:
             return ()
         start = self._seen
         self._seen = seen = start + len(text)
-        if self._calm and ">" not in text and text.isascii():
+        if (
+            self._calm
+            and ">" not in text
+            and text.isascii()
+            and (text.isprintable() or not (_CONTROL.search(text) or text[-1] == "\x1b"))
+        ):
             recent = self._recent + text
             self._recent = recent if len(recent) < _KEPT else recent[-_LOOK_BACK:]
             self.doubt = seen
@@ -114,18 +136,22 @@ class Encoding:
         found: list[Finding] = []
         if self._waiting >= 0 or self._recent[-1:] in _RAW_SIGNS or not text.isascii():
             found = self._odd(text, start)
+        if not self._allowed["control"]:
+            found += self._controls(text, start)
         if ">" in text and not self._allowed["bytes"]:
             found += self._byte_tokens(text, start)
         if self._raw:
             self._spaces += text.count(" ", max(0, self._raw_onset - start))
         self._recent = (self._recent + text)[-_LOOK_BACK:]
-        self._calm = not self._raw and self._waiting < 0 and self._recent[-1:] not in _RAW_SIGNS
+        self._calm = (
+            not self._raw and self._waiting < 0 and self._recent[-1:] not in _RAW_SIGNS and self._recent[-1:] != "\x1b"
+        )
         if not found:
             self.doubt = seen if self._waiting < 0 else max(self.doubt, self._waiting)
             return ()
         first = min(found, key=lambda finding: finding.detected_at)
         self.condemned = True
-        if first.code != "encoding.replacement_char":  # that was held since its onset
+        if first.code not in ("encoding.replacement_char", "encoding.control_char"):  # that was held since its onset
             self.doubt = max(self.doubt, first.detected_at - 1)
         else:
             self.doubt = max(self.doubt, first.onset)
@@ -212,24 +238,67 @@ class Encoding:
         return self._recent[:-gone] if gone < len(self._recent) else ""
 
     def _mojibake(self, text: str, start: int) -> Sequence[Finding]:
-        whole = self._recent[-2:] + text
-        shift = start - len(self._recent[-2:])
+        carried = self._recent[-4:]
+        whole = carried + text
+        shift = start - len(carried)
         for match in _MOJIBAKE.finditer(whole):
             at = shift + match.start()
             if at < self._last:
                 continue
             self._last = shift + match.end()
+            if match.end() <= len(carried):
+                continue
+            pair = match.group()
             self._hits.append(at)
-            self._spoiled += len(match.group())
+            self._spoiled += len(pair)
+            before = whole[match.start() - 1 : match.start()]
+            sure = pair.startswith(_CERTAIN) or (pair[0] < "\u00df" and "a" <= before <= "z")
+            if sure and not self._is_spoken_of(text[: max(at - start, 0)]):
+                self._sure += 1
             others = self._others + sum(char > "\x7f" for char in text[: max(self._last - start, 0)])
+            bar = self._policy.mojibake_points
             # in a table of characters such pairs stand among many others
-            if len(self._hits) >= self._policy.mojibake_hits and self._spoiled * 5 >= others * 3:
+            if 2 * self._sure >= bar or (len(self._hits) + self._sure >= bar and self._spoiled * 5 >= others * 3):
                 message = "UTF-8 was read as Windows-1252 on its way"
-                evidence = {"example": match.group(), "count": len(self._hits)}
+                evidence = {"example": pair, "count": len(self._hits)}
                 onset = self._hits[0]
                 return (
                     Finding("encoding.mojibake", "error", message, self._channel, onset, self._last, 0.95, evidence),
                 )
+        return ()
+
+    def _is_spoken_of(self, text: str) -> bool:
+        recent = (self._recent + text)[-160:].lower()
+        return any(word in recent for word in _SPOKEN_OF)
+
+    def _controls(self, text: str, start: int) -> Sequence[Finding]:
+        escaped = self._recent[-1:] == "\x1b"
+        whole = "\x1b" + text if escaped else text
+        shift = start - escaped
+        for match in _CONTROL.finditer(whole):
+            char = match.group()
+            before = (self._recent + text[: max(shift + match.start() - start, 0)])[-160:]
+            line = before[before.rfind("\n") + 1 :]
+            if char != "\0" and char < "\x80":
+                if line.startswith(("\t", "    ")) or line.count("\\") >= _BACKSLASHES or line[-1:] in _OPEN:
+                    continue
+            elif line[-1:] in _OPEN:
+                continue
+            message = "a control character stands in the text"
+            at = shift + match.start()
+            evidence = {"character": f"U+{ord(char):04X}", "before": line[-12:]}
+            return (
+                Finding(
+                    "encoding.control_char",
+                    "error",
+                    message,
+                    self._channel,
+                    at,
+                    at + 1 + (char == "\x1b"),
+                    0.9,
+                    evidence,
+                ),
+            )
         return ()
 
     def _raw_tokens(self, text: str, start: int) -> Sequence[Finding]:

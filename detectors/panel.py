@@ -7,6 +7,7 @@ goes on without it: a mistake here must not cost anybody an answer.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from detectors.contract import Detector
 from detectors.empty import Facts
@@ -16,6 +17,13 @@ from detectors.numeric import Numeric
 from detectors.policy import DEFAULT, Policy
 from detectors.repetition import Repetition
 from detectors.whitespace import Whitespace
+
+_UNSEEN_CODES: Final = (
+    *range(0x21), 0x7F, *range(0x80, 0xA1), 0xAD, 0x115F, 0x1160, 0x180E, *range(0x2000, 0x2010),
+    *range(0x2028, 0x2030), *range(0x205F, 0x2070), 0x3000, 0x3164, 0xFEFF, 0xFFA0,
+)  # fmt: skip
+_UNSEEN: Final = "".join(map(chr, _UNSEEN_CODES))
+"""Characters that leave nothing to see: white space, controls, joiners, fillers."""
 
 
 class Absent:
@@ -182,7 +190,7 @@ class Panel:
 
     def _look(self, text: str) -> None:
         seen = text.strip()
-        if seen:
+        if seen and (self._visible or seen.strip(_UNSEEN)):
             self._edge = (self._edge[0] if self._visible else seen[0], seen[-1])
             self._visible = True
             self._looking = self._channel == "reasoning"

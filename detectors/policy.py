@@ -31,7 +31,9 @@ class Policy:
     literal_copies: int = 64  # NULL, NULL, NULL
     row_copies: int = 32
     word_copies_in_verse: int = 40
+    refrain_copies: int = 20  # a line of which most words are syllables that are sung
     verse_copies: int = 8
+    song_copies: int = 16  # a line where the caller asked for a song, a prayer, a chant
     rule_chars: int = 400
     ornament_chars: int = 240
     number_chars: int = 4_000  # an array or a matrix of equal numbers
@@ -51,8 +53,10 @@ class Policy:
     json_blank_chars: int = 64
     newline_flood: int = 48
     blank_chars: int = 1_024
+    trailing_blank_chars: int = 192  # behind the last word of a finished answer
+    trailing_newlines: int = 24
     # encoding
-    mojibake_hits: int = 4
+    mojibake_points: int = 4  # a certain pair counts two, one that may be honest counts one
     patience: float = 1.0
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from detectors.asked import Asked
-from detectors.context import judge, judge_near, tokens, turned
+from detectors.context import judge, judge_near
 from detectors.finding import Finding
 from detectors.nearloop import STEP as NEAR_STEP
 from detectors.nearloop import Normalised
@@ -24,6 +24,7 @@ from detectors.novelty import Novelty
 from detectors.periods import LONGEST, Run, Seeker, Window, agree, primitive
 from detectors.policy import DEFAULT, Policy
 from detectors.stutter import Stutter
+from detectors.unit import tokens, turned
 
 STEP: Final = 14
 _NEVER: Final = 1 << 62

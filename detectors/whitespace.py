@@ -4,7 +4,8 @@ The rules:
 
 - A gap of honest JSON is one new line and its indentation, or a few spaces. Many new lines in one gap, or many spaces
   without one, are a model that may write nothing else: its grammar left it only white space.
-- Outside JSON a flood of new lines is a collapse too, and so is a very long gap of any kind.
+- Outside JSON a flood of new lines is a collapse too, and so is a very long gap of any kind. Behind the last word of an
+  answer less is enough: nothing will follow that it could set apart.
 - Text that is nearly all white space over thousands of characters is waste, however it is cut up. (JSON may be: deep
   documents are indented.)
 
@@ -116,9 +117,22 @@ class Whitespace:
         return self._gaps(text, start)
 
     def finish(self) -> Sequence[Finding]:
-        if not self.condemned:
-            self.doubt = self._seen
-        return ()
+        if self.condemned:
+            return ()
+        self.doubt = self._seen
+        policy = self._policy
+        long = self._gap >= policy.trailing_blank_chars * policy.patience
+        if (
+            self._json
+            or self._gap == self._seen
+            or not (long or self._lines >= policy.trailing_newlines * policy.patience)
+        ):
+            return ()
+        self.condemned = True
+        evidence = {"characters": self._gap, "newlines": self._lines}
+        message = "the answer ends in a long stretch of white space"
+        onset = self._seen - self._gap
+        return (Finding("whitespace.trailing", "error", message, self._channel, onset, self._seen, 0.95, evidence),)
 
     def _gaps(self, text: str, start: int) -> Sequence[Finding]:
         done = 0

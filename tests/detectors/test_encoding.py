@@ -29,6 +29,21 @@ def run(text: str, prompt: str | None = None, size: int = 1_000) -> list[Finding
         (MOJIBAKE, "encoding.mojibake", 5),
         (RAW, "encoding.raw_tokens", 0),
         ("The caf<0xC3><0xA9> is open", "encoding.byte_tokens", 7),
+        # a few pairs are enough where they stand inside words
+        ("Ich mÃ¶chte fÃ¼r die StraÃŸe gehen.", "encoding.mojibake", 5),
+        ("El niÃ±o comiÃ³ ayer.", "encoding.mojibake", 5),
+        ("It wasnâ€™t that they couldnâ€™t.", "encoding.mojibake", 7),
+        ("â€œYes,â€\u009d she said", "encoding.mojibake", 0),
+        ("Well done ðŸŽ‰ðŸŽ‰ all", "encoding.mojibake", 10),
+        ("æˆ‘ä»¬åœ¨æ²³è¾¹ æ˜¥å¤©å¿«åˆ°äº†", "encoding.mojibake", 0),
+        ("Ð¿Ñ€Ð¸Ð²ÐµÑ‚ всем", "encoding.mojibake", 0),
+        # control characters
+        ("The answer is\x00 forty-two.", "encoding.control_char", 13),
+        ("\x01\x02\x03", "encoding.control_char", 0),
+        ("The price is\x08 five euros", "encoding.control_char", 12),
+        ("It\x92s fine", "encoding.control_char", 2),
+        ("Done.\x1b and on", "encoding.control_char", 5),
+        ("Done.\x7f", "encoding.control_char", 5),
     ],
 )
 def test_it_is_found(text: str, code: str, onset: int, size: int) -> None:
@@ -49,6 +64,19 @@ def test_it_is_found(text: str, code: str, onset: int, size: int) -> None:
         ("Tokens such as Ġthe and Ġof begin with a space, and others do not begin with one at all.", None),
         ("The byte token <0xE2> stands for one byte.", None),
         (GERMAN + " 我们在河边。 🎻 ▁▂▃▄▅▆▇█", None),
+        ("A cafÃ© somewhere", None),
+        ("Mojibake such as mÃ¶chte or fÃ¼r comes from a wrong encoding.", None),
+        ("It reads “Ã¶”, “Ã¼” and “Ã¤” there.", None),
+        ("„Spaß“ und „Straß“, groß… und süß—", None),
+        ("CAFÉ™ et DÉJÀ™, «École», À « été »", None),
+        ("un café”—he said, un thé”—she said, à “” and é”—", None),
+        ("São Paulo, SÃO, NÃO, MAÇÃ, Ângela", None),
+        ("Tabs\tand\r\nline ends\x0cand form feeds\x0b", None),
+        ("\x1b[31mred\x1b[0m and \x1b]0;title", None),
+        ("normal\n\t\tset \x01 in a script", None),
+        ("a pattern \\(\\[\\w\x07\\] of a shell", None),
+        ("a line end of 1975: '\x1e' it was", None),
+        ("What is \x02 here?", "Why is there a \x01 in my file?"),
     ],
 )
 def test_what_speaks_about_it_passes(text: str, prompt: str | None, size: int) -> None:

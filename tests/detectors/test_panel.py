@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from detectors import Facts, Finding, Panel, Policy
 from tests.detectors.footprint import footprint
 
@@ -78,3 +80,14 @@ def test_the_state_of_a_long_stream_is_bounded() -> None:
     for i in range(30_000):
         panel.feed(f' {{"k{i * i}": "väl{i} 我们"}},\n')
     assert footprint(panel) < 64_000
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "\u200b\u200b", "\ufeff", "\u3000\xa0", "\u2060\x00"])
+def test_nothing_to_see_is_not_visible(text: str) -> None:
+    for size in (1, 100):
+        watch = Panel()
+        for start in range(0, len(text), size):
+            watch.feed(text[start : start + size])
+        assert watch.facts().visible == 0
+        watch.feed("x")
+        assert watch.facts().visible > 0

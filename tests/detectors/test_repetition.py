@@ -48,6 +48,9 @@ LOOPS = {
     "every word twice": ("".join(f" {w} {w}" for w in (PROSE * 3).split()), 0, "repetition.stutter"),
     "every piece twice": ("".join(w[:4] * 2 + w[4:] * 2 for w in ("x" + PROSE * 3).split()), 0, "repetition.stutter"),
     "rows for ever": ("| a | b |\n|---|---|\n" + "| none | none |\n" * 100, 20, "repetition.rows"),
+    "a refrain of syllables for ever": ("Na na na na, hey Jude\n" * 40, 0, "repetition.period"),
+    "emoji and signs between": ("Fine. " + "🌞 a 🐙 🦊, " * 20, 6, "repetition.period"),
+    "a sentence without gaps": ("حسنا. " + "مسافرين أخبار." * 12, 6, "repetition.period"),
     "zeros for ever": ("[" + "0, " * 3_000, 1, "repetition.period"),
 }
 
@@ -81,6 +84,14 @@ HONEST = {
     "a numbered list": "".join(f"{i}. the {w} is ready\n" for i, w in enumerate(PROSE.split() * 2)),
     "counting": ", ".join(map(str, range(300))),
     "tests that passed": "".join(f"test_case_{i:03} ... ok\n" for i in range(80)),
+    "a refrain of syllables": "Na na na na na na na na, na na na na, hey Jude\n" * 16,
+    "syllables": "Na na na na na na na na",
+    "syllables in rows": "La la la la la la la la\n" * 3 + "Doo doo doo doo doo doo\n" * 3,
+    "a chorus": "(Sha la la la la la la)\nHey hey hey, goodbye\n" * 4,
+    "a hallelujah": "Hallelujah, hallelujah, hallelujah, hallelujah,\n" * 4,
+    "glued syllables": "Hahahahahahahaha HeyHeyHeyHeyHeyHeyHeyHeyHeyHey nananananananana",
+    "a list of symbols": "OTH, OTH, OTH, OTH, OTH, OTH, OTH, OTH,\n" * 1,
+    "a table format": "l l l l l l\n" * 20,
     "a refrain": (f"{PROSE}\nOh come back to me\nOh come back to me\nOh come back to me\n" * 3),
 }  # fmt: skip
 
@@ -99,6 +110,9 @@ ASKED = {
     "without a number": ("repeat the word hello forever", "hello " * 300),
     "a repetitive prompt": ("continue: " + "tick tack " * 12, "tick tack " * 40),
     "a line of dashes": ("a line of 900 dashes", "-" * 900),
+    "a chant": ("Give me the text of a mantra", "Om mani padme hum. " * 12),
+    "lyrics": ("Write song lyrics in the style of the eighties", "Around the world, around the world\n" * 12),
+    "a litany": ("Schreib mir ein Gedicht als Litanei", "Herr, erbarme dich unser.\n" * 10),
 }
 
 
@@ -110,6 +124,7 @@ def test_what_was_asked_for_is_let_through(prompt: str, text: str) -> None:
 def test_asking_raises_the_bar_and_does_not_take_it_away() -> None:
     assert run("OK\n" * 5_000, "Write OK 500 times")
     assert run("I am sorry. " * 300, "List 100 fruits, one a line")
+    assert run("A thousand stories untold, a thousand tales untold,\n" * 30, "Write song lyrics")
 
 
 def test_a_recovery_does_not_clear_it() -> None:

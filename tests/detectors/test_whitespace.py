@@ -58,6 +58,30 @@ def test_honest_gaps_pass(text: str, as_json: bool) -> None:
     assert run(text, as_json) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Hello" + " " * 500, True),
+        ("Hello" + " " * 192, True),
+        ("Hello" + " \n" * 30, True),
+        ("Hello" + "\n" * 24, True),
+        ("Hello" + "\t" * 200, True),
+        ("Hello" + "\u3000" * 200, True),
+        ("Hello" + " " * 100, False),
+        ("Hello" + "\n" * 12, False),
+        ("Hello" + " " * 500 + "world", False),
+        ("| a" + " " * 120, False),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 1_000])
+def test_white_space_behind_the_last_word(text: str, found: bool, size: int) -> None:
+    watch = Whitespace()
+    early = [f for start in range(0, len(text), size) for f in watch.feed(text[start : start + size])]
+    late = watch.finish()
+    assert [(f.code, f.onset) for f in (*early, *late)] == ([("whitespace.trailing", 5)] if found else [])
+    assert Whitespace(json=True).finish() == ()
+
+
 def test_a_gap_is_held_before_it_is_condemned() -> None:
     watch = Whitespace(json=True)
     assert watch.feed('{"a": 1') == ()
