@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-trace chaos-trace proto format clean
+.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-trace bench-outage chaos-trace proto format clean
 
 setup: $(STAMP)
 
@@ -45,6 +45,9 @@ bench-enforcement: setup
 
 bench-trace: setup
 	$(BIN)/python -m tests.trace.bench_evidence $(ARGS)
+
+bench-outage: setup
+	$(BIN)/python -m tests.bench.outage $(ARGS)
 
 chaos-trace: setup
 	OUTGUARD_KILLS="100 20" $(BIN)/pytest tests/integration/test_trace_chaos.py $(ARGS)

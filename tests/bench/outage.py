@@ -1,0 +1,178 @@
+"""A store that is away: ``python -m tests.bench.outage --minutes 10`` (``make bench-outage``).
+
+A dummy engine, a real sidecar, a real ClickHouse server and so many requests a second. The server is killed for the
+time given and comes back. What is compared is how long answers take, and how much CPU the sidecar uses for one, with
+the store and without: as a ratio, since the machine may be busy. In the end the store is asked for every request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from guard.trace.store import open_store
+from tests.bench.loopback import DummyEngine, compile_native
+from tests.bench.proxies import Proxy
+from tests.clickhouse_server import Server
+
+STREAMS = 64
+CONFIG = """\
+listen: {{http: "127.0.0.1:0", grpc: ""}}
+engines: [{{name: dummy, url: "{url}", dialect: vllm, cluster: bench}}]
+routes: [{{model: flat, engines: [dummy]}}]
+trace: {{store: "{store}", spool: "{folder}/spool", retention: {{default: full}}}}
+"""
+WORDS = " ".join(f"word{i % 97}" for i in range(280))
+
+
+@dataclass
+class Phase:
+    """``seconds`` an answer took from the moment it was asked for; ``cpu`` of the serving process, in seconds."""
+
+    name: str
+    began: float = 0.0
+    cpu: float = 0.0
+    spooled: int = 0
+    seconds: list[float] = field(default_factory=list)
+
+    def line(self) -> str:
+        ordered = sorted(self.seconds)
+        return (
+            f"{self.name:6} {len(ordered):7,} answers, {statistics.median(ordered) * 1e3:7.2f} ms in the median, "
+            f"{ordered[len(ordered) * 99 // 100] * 1e3:7.2f} of 99 in 100, "
+            f"{self.cpu / len(ordered) * 1e6:6.0f} us of CPU each"
+        )
+
+
+class Load:
+    """``rate`` requests a second over connections that stay open; each starts when its time has come, whatever the
+    others do, unless all connections are busy."""
+
+    def __init__(self, port: int, rate: float) -> None:
+        self._port = port
+        self._rate = rate
+        self._body = json.dumps(
+            {
+                "model": "flat",
+                "stream": True,
+                "max_tokens": 64,
+                "messages": [{"role": "user", "content": WORDS}],
+            }
+        ).encode()
+        self.answered = 0
+        self.phase = Phase("warm")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        due = asyncio.Queue[None]()
+        callers = [asyncio.create_task(self._caller(due)) for _ in range(STREAMS)]
+        begun, sent = time.monotonic(), 0
+        while not stop.is_set():
+            await asyncio.sleep(0.005)
+            while sent < (time.monotonic() - begun) * self._rate:
+                sent += 1
+                due.put_nowait(None)
+        await due.join()
+        for caller in callers:
+            caller.cancel()
+        await asyncio.gather(*callers, return_exceptions=True)
+
+    async def _caller(self, due: asyncio.Queue[None]) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(self._body)}\r\n\r\n".encode()
+        try:
+            while True:
+                await due.get()
+                began = time.monotonic()
+                writer.write(head + self._body)
+                answer = await reader.readuntil(b"\r\n0\r\n\r\n")
+                if b"data: [DONE]" not in answer:
+                    raise click.ClickException(f"an answer was cut: {answer[-300:]!r}")
+                self.phase.seconds.append(time.monotonic() - began)
+                self.answered += 1
+                due.task_done()
+        finally:
+            writer.close()
+
+
+async def measure(proxy: Proxy, server: Server, spool: Path, minutes: float, rate: float) -> tuple[list[Phase], int]:
+    load = Load(proxy.port, rate)
+    stop = asyncio.Event()
+    running = asyncio.create_task(load.run(stop))
+    phases = []
+    lasts = {"warm": 5.0, "before": 15.0 * minutes, "away": 60.0 * minutes, "after": 15.0 * minutes}
+    for name, seconds in lasts.items():
+        if name == "away":
+            server.stop()
+        elif name == "after":
+            await asyncio.to_thread(server.start)
+        phase = load.phase = Phase(name, spooled=size(spool))
+        cpu = proxy.cpu()
+        await asyncio.wait([running], timeout=seconds)
+        if running.done():
+            await running
+        phase.cpu, phase.spooled = proxy.cpu() - cpu, size(spool) - phase.spooled
+        phases.append(phase)
+    stop.set()
+    await running
+    return phases[1:], load.answered
+
+
+def size(spool: Path) -> int:
+    return sum(path.stat().st_size for path in spool.glob("*/*.seg") if path.exists())
+
+
+@click.command()
+@click.option("--minutes", default=2.0, show_default=True, help="How long the store is away.")
+@click.option("--rate", default=200.0, show_default=True, help="Requests a second.")
+def main(minutes: float, rate: float) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "clickhouse").mkdir()
+        native = compile_native(folder)
+        server = Server(folder / "clickhouse")
+        server.start()
+        store, spool = server.dsn("evidence"), folder / "spool"
+        config = folder / "outguard.yaml"
+        try:
+            with DummyEngine(native) as engine:
+                config.write_text(CONFIG.format(url=engine.url, store=store, folder=folder))
+                with Proxy([sys.executable, "-m", "guard", "serve", "--config", str(config)], folder / "log") as proxy:
+                    phases, answered = asyncio.run(measure(proxy, server, spool, minutes, rate))
+                    report(phases)
+                    with open_store(store, spool) as reader:
+                        began = time.monotonic()
+                        while not reader.flush(60):
+                            click.echo("still draining")
+                        drained = time.monotonic() - began
+                        (found,) = reader.query("SELECT count() AS n, uniqExact(trace_id) AS u FROM requests")
+        finally:
+            server.stop()
+    click.echo(
+        f"the store has {found['n']:,} rows of {found['u']:,} requests; {answered:,} were answered; the rest of the "
+        f"spool was stored {drained:.1f} s after the end"
+    )
+    if not found["n"] == found["u"] == answered:
+        raise click.ClickException(f"{answered - found['u']} were lost, {found['n'] - found['u']} doubled")
+
+
+def report(phases: list[Phase]) -> None:
+    for phase in phases:
+        click.echo(phase.line())
+    before, away, after = phases
+    present = sorted(before.seconds + after.seconds)
+    middle = statistics.median(away.seconds) / statistics.median(present)
+    cpu = (away.cpu / len(away.seconds)) / ((before.cpu + after.cpu) / len(present))
+    click.echo(f"without the store an answer takes {middle:.2f} times as long, and {cpu:.2f} times the CPU")
+    click.echo(f"spooled while it was away: {away.spooled / len(away.seconds):,.0f} bytes a request")
+
+
+if __name__ == "__main__":
+    main()
