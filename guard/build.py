@@ -11,6 +11,7 @@ from guard.engines.openai_http import OpenAIHttpEngine
 from guard.health.fleet import EngineState
 from guard.service import EngineStatus
 from guard.trace.retention import RetentionRules
+from guard.trace.scrape import Source, Sources
 from guard.trace.tracing import Tracing
 
 
@@ -56,6 +57,11 @@ def build_tracing(config: Config) -> Tracing:
         ),
         hash_key=key,
         spool_max_bytes=trace.spool_max_bytes,
+        sources=Sources(
+            tuple(Source(one.name, one.metrics_url, one.cluster) for one in config.engines if one.metrics_url),
+            trace.metrics_interval,
+            trace.spool_max_bytes,
+        ),
         otlp_endpoint=trace.otlp_endpoint,
         service_name=trace.service_name,
     )

@@ -72,6 +72,7 @@ class EngineConfig(_Section):
     tokenizer: str = ""
     tool_format: str = ""
     reasoning_format: str = "auto"
+    metrics_url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+(/.*)?)?$")] = ""
     timeouts: Timeouts = Timeouts()
     drain: bool = False
     max_concurrency: Annotated[int, Field(ge=0)] = 0
@@ -139,13 +140,15 @@ class Retention(_Section):
 
 class TraceConfig(_Section):
     """``store``: ``chdb:///path`` (embedded), ``http://user@host:8123/database`` (a ClickHouse server), or ``none``.
-    ``password_env`` names the variable that holds the user's password."""
+    ``password_env`` names the variable that holds the user's password. ``metrics_interval``: seconds between two looks
+    at the metrics pages of the engines that have a ``metrics_url``."""
 
     password_env: str = ""
     store: Annotated[str, Field(pattern=r"^(none|(chdb|https?|clickhouse)://.+)$")] = "none"
     spool: str = ""
     spool_max_bytes: Annotated[int, Field(ge=1_000_000)] = 1_000_000_000
     retention: Retention = Retention()
+    metrics_interval: Annotated[float, Field(ge=1, le=3600)] = 10.0
     otlp_endpoint: Annotated[str, Field(pattern=r"^(https?://.+)?$")] = ""
     service_name: str = "outguard"
 

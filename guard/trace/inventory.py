@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from guard.trace.drain import Drain
 from guard.trace.frames import Damage, Frame, Tail, scan, seed_of
-from guard.trace.record import OutcomeRecord, RequestRecord
+from guard.trace.record import OutcomeRecord, RequestRecord, ScrapeRecord
 from guard.trace.rows import Packed, decode
 
 ASIDE: Final = "aside"
@@ -91,7 +91,9 @@ def _finished(frame: Frame) -> float:
         record = record.request
     if isinstance(record, RequestRecord):
         return record.started_at + record.duration_ms / 1e3
-    return record.reported_at if isinstance(record, OutcomeRecord) else record.last_at
+    if isinstance(record, OutcomeRecord):
+        return record.reported_at
+    return record.at if isinstance(record, ScrapeRecord) else record.last_at
 
 
 def _complete(path: Path) -> bool:

@@ -79,7 +79,7 @@ def _asked(target: Target) -> Migrated:
 def main(argv: list[str] | None = None) -> int:
     """The DSN of an embedded store comes in OUTGUARD_STORE. Prints a Migrated as JSON; exit code 75: another process
     has the store."""
-    from guard.trace.writer import hold, settle
+    from guard.trace.place import hold, settle
 
     parser = argparse.ArgumentParser(prog="python -m guard.trace.migrate", description=__doc__.split("\n")[0])
     parser.add_argument("--dry-run", action="store_true")

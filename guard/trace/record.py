@@ -151,3 +151,20 @@ class LossRecord(Struct):
     count: int
     first_at: float
     last_at: float
+
+
+class EngineSample(Struct):
+    """One series of an engine's /metrics page, at one moment (guard/trace/engine_metrics.py)."""
+
+    metric: str
+    value: float
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class ScrapeRecord(Struct):
+    """What an engine said of itself. ``at`` is Unix seconds on the clock of the machine that asked."""
+
+    at: float
+    engine: str
+    cluster: str
+    samples: list[EngineSample]

@@ -17,10 +17,17 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from guard.trace.context import attempt_span_id
-from guard.trace.frames import LOSS, OUTCOME, PACKED, REQUEST
-from guard.trace.record import AttemptRecord, FindingRecord, LossRecord, OutcomeRecord, RequestRecord
+from guard.trace.frames import LOSS, OUTCOME, PACKED, REQUEST, SCRAPE
+from guard.trace.record import (
+    AttemptRecord,
+    FindingRecord,
+    LossRecord,
+    OutcomeRecord,
+    RequestRecord,
+    ScrapeRecord,
+)
 
-TABLES: Final = ("requests", "attempts", "findings", "outcomes", "losses")
+TABLES: Final = ("requests", "attempts", "findings", "outcomes", "losses", "engine_metrics")
 """In the order in which a batch is stored: who sees a request's row and not yet its attempts asks again."""
 
 REQUEST_AXES: Final = (
@@ -95,6 +102,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "outcomes": (*OutcomeRecord.__struct_fields__, *SPOOL_COLUMNS),
     "losses": (*LossRecord.__struct_fields__, *SPOOL_COLUMNS),
+    "engine_metrics": ("at", "engine", "cluster", "metric", "labels", "value", *SPOOL_COLUMNS),
 }
 """What a row of each table has."""
 
@@ -107,13 +115,14 @@ class Packed(msgspec.Struct, array_like=True):
     numbers: list[bytes]
 
 
-Record = RequestRecord | Packed | OutcomeRecord | LossRecord
+Record = RequestRecord | Packed | OutcomeRecord | LossRecord | ScrapeRecord
 
 _decoders: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     REQUEST: msgspec.msgpack.Decoder(RequestRecord),
     PACKED: msgspec.msgpack.Decoder(Packed),
     OUTCOME: msgspec.msgpack.Decoder(OutcomeRecord),
     LOSS: msgspec.msgpack.Decoder(LossRecord),
+    SCRAPE: msgspec.msgpack.Decoder(ScrapeRecord),
 }
 _Fields = Callable[[Any], tuple[Any, ...]]
 _request_fields: Final[_Fields] = attrgetter(*_REQUEST_FIELDS)
@@ -162,7 +171,7 @@ def pack(record: RequestRecord) -> list[bytes] | None:
     return numbers if any(numbers) else None
 
 
-def whole(record: Record) -> RequestRecord | OutcomeRecord | LossRecord:
+def whole(record: Record) -> RequestRecord | OutcomeRecord | LossRecord | ScrapeRecord:
     """With its numbers where they were before it was packed."""
     if not isinstance(record, Packed):
         return record
@@ -208,6 +217,11 @@ def rows(records: Iterable[tuple[int, Record]], segment: str) -> dict[str, list[
             _request(out, record, pack(record), segment, offset)
         elif isinstance(record, OutcomeRecord):
             out["outcomes"].append(Row(offset, 0, _outcome_fields(record) + place))
+        elif isinstance(record, ScrapeRecord):
+            about = (record.at, record.engine, record.cluster)
+            for number, sample in enumerate(record.samples):
+                values = (*about, sample.metric, sample.labels, sample.value, segment, offset, number)
+                out["engine_metrics"].append(Row(offset, number, values))
         else:
             out["losses"].append(Row(offset, 0, _loss_fields(record) + place))
     return out

@@ -16,7 +16,9 @@ import sys
 import time
 from collections import OrderedDict
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from guard.request import Retention
 from guard.trace.link import EXIT_LOCKED, held
@@ -25,6 +27,9 @@ from guard.trace.record import OutcomeRecord, RequestRecord
 from guard.trace.retention import RetentionRules, reduce, reduce_outcome, strictest
 from guard.trace.spool import Spool
 from guard.trace.store import default_spool, parse_dsn
+
+if TYPE_CHECKING:
+    from guard.trace.scrape import Sources
 
 log: Final = logging.getLogger(__name__)
 
@@ -47,11 +52,11 @@ class Tracing:
     """``store`` is a DSN or ``none``; ``spool`` a directory (the default place of the store when empty). With neither a
     store nor an OTLP endpoint nothing is spooled, and only the metrics page is fed.
 
-    ``hash_key`` keys the fingerprints; without one a key is made and kept in the spool's directory, so that
-    fingerprints compare within this machine only. Several workers, and several sidecars, may share a spool: each takes
-    a name that is free, beginning with ``worker``, and the writer of one of them drains it for all; the others stand by
-    and take over when that one goes. Raises ValueError on a DSN that is none, OSError when the spool's directory cannot
-    be written.
+    ``sources``: the engines' metrics pages, which the writer asks and stores as well. ``hash_key`` keys the
+    fingerprints; without one a key is made and kept in the spool's directory, so that fingerprints compare within this
+    machine only. Several workers, and several sidecars, may share a spool: each takes a name that is free, beginning
+    with ``worker``, and the writer of one of them drains it for all; the others stand by and take over when that one
+    goes. Raises ValueError on a DSN that is none, OSError when the spool's directory cannot be written.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class Tracing:
         retention: RetentionRules | None = None,
         hash_key: bytes = b"",
         spool_max_bytes: int = 1_000_000_000,
+        sources: Sources | None = None,
         otlp_endpoint: str = "",
         service_name: str = "outguard",
         worker: str = "0",
@@ -72,6 +78,7 @@ class Tracing:
         self.retention = retention or RetentionRules()
         self.metrics = Metrics()
         self._store = store
+        self._sources = sources
         self._otlp_endpoint = otlp_endpoint
         self._service_name = service_name
         self._runs_writer = writer
@@ -199,6 +206,12 @@ class Tracing:
         places = [self._directory, *([Path(target.path)] if target is not None and target.embedded else [])]
         return next((place for place in places if held(place)), None)
 
+    def _environment(self) -> dict[str, str]:
+        told = {"OUTGUARD_STORE": self._store}
+        if self._sources is not None and self._sources.pages:
+            told["OUTGUARD_ENGINES"] = msgspec.json.encode(self._sources).decode()
+        return told
+
     async def _spawn(self) -> None:
         """A pipe is its standard input: it ends when this process does, however that ends. The DSN goes through the
         environment, since a command line can be read by everyone on the machine."""
@@ -209,7 +222,7 @@ class Tracing:
             self._process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.PIPE,
-                env={**os.environ, "OUTGUARD_STORE": self._store},
+                env={**os.environ, **self._environment()},
                 start_new_session=True,  # a Ctrl-C is for the sidecar, which then ends its writer in order
             )
         except OSError as error:

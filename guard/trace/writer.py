@@ -7,22 +7,20 @@ a store and a spool, held by a lock in each directory; a second one ends with ex
 input ends (its parent has gone) or on SIGTERM, after storing what is left, unless the store is away: that stays on disk
 for the next start. While the store is away it tries again as long as it lives, waiting up to five seconds between.
 
-The password of a server's DSN does not belong on a command line: the DSN may come in the variable OUTGUARD_STORE.
+The password of a server's DSN does not belong on a command line: the DSN may come in the variable OUTGUARD_STORE. Which
+engines have metrics pages comes in OUTGUARD_ENGINES (guard/trace/scrape.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import gc
 import logging
 import os
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -38,20 +36,19 @@ from guard.trace.delivery import Delivery, Prepared, Stored
 from guard.trace.drain import Batch, Drain
 from guard.trace.follow import Follower
 from guard.trace.inventory import ASIDE
-from guard.trace.link import EXIT_LOCKED, LOCK, MAX_QUESTION, SOCKET, Closing, address, ask, connect, encode, receive
+from guard.trace.link import EXIT_LOCKED, MAX_QUESTION, SOCKET, Closing, address, encode, receive
+from guard.trace.place import hold, settle
 from guard.trace.rows import decode
 from guard.trace.store import QueryError, Store, StoreError, Target, Unavailable, parse_dsn
 
 if TYPE_CHECKING:
     from guard.trace.otel import Telemetry
+    from guard.trace.scrape import Scraper
 
 log: Final = logging.getLogger("outguard.writer")
 
 LINGER: Final = 1.0
 """Seconds between looks at the spool. Few large batches are cheaper; a reader that cannot wait asks for a flush."""
-
-SILENCE_SECONDS: Final = 1.5
-"""How long the holder of a lock may say nothing before it is taken for one that stays."""
 
 STOP_SECONDS: Final = 10.0
 """How long it goes on storing after it was told to end."""
@@ -67,11 +64,13 @@ class Writer:
         *,
         yielding: bool = False,
         telemetry: Telemetry | None = None,
+        scraper: Scraper | None = None,
     ) -> None:
         self._target = target
         self._yielding = yielding
         self._drain = Drain(spool) if spool is not None else None
         self._telemetry = telemetry
+        self._scraper = scraper
         self._follower = Follower(self._drain) if self._drain is not None and telemetry is not None else None
         self._aside = (spool or Path()) / ASIDE
         self._store: Store | None = None
@@ -96,9 +95,14 @@ class Writer:
     def run(self) -> None:
         """Until it is stopped."""
         try:
+            if self._scraper is not None:
+                self._scraper.start()
             self._retry(self._open)
             while True:
                 stopping = self._stop.is_set()
+                if stopping and self._scraper is not None:
+                    self._scraper.stop()
+                    self._scraper = None
                 idle = self._round()
                 if stopping and (idle or time.monotonic() > self._until):
                     break
@@ -120,6 +124,8 @@ class Writer:
                 self._drain.close()
             if self._telemetry is not None:
                 self._telemetry.shutdown()
+            if self._scraper is not None:
+                self._scraper.stop()
 
     def _open(self) -> None:
         self._store = open_target(self._target)
@@ -317,49 +323,6 @@ def _converse(writer: Writer, connection: socket.socket) -> None:
             log.exception("a reader's question could not be answered")
 
 
-def hold(directory: Path, *, asking: bool) -> int | None:
-    """Take the directory's lock. ``asking``: a holder that was only started for a reader is asked to make place."""
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    fd = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    began = time.monotonic()
-    promised = False
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
-        except BlockingIOError:
-            pass
-        promised = asking and (_asked_to_yield(directory) or promised)
-        patience = 2 * STOP_SECONDS if promised else SILENCE_SECONDS if asking else 0.0
-        if time.monotonic() - began > patience:
-            os.close(fd)
-            return None
-        time.sleep(0.1)
-
-
-def _asked_to_yield(directory: Path) -> bool:
-    """Whether the holder said that it will. False, too, when nobody answers: it is going, or has only just come."""
-    connection = connect(directory)
-    if connection is None:
-        return False
-    with connection:
-        try:
-            return bool(ask(connection, {"op": "yield"}, 5.0)["yielding"])
-        except StoreError:
-            return False
-
-
-def settle(path: Path) -> None:
-    """Move to a directory of its own: the engine reads configuration from the working and the home directory, and the
-    client leaves temporary files behind when it is killed."""
-    place = path / "outguard-run"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True, mode=0o700)
-    os.chdir(place)
-    os.environ["HOME"] = str(place)
-    tempfile.tempdir = str(place)
-
-
 def _parent_gone(writer: Writer) -> None:
     with contextlib.suppress(OSError):
         while os.read(0, 4096):
@@ -401,7 +364,13 @@ def main(argv: list[str] | None = None) -> int:
         from guard.trace.otel import Telemetry
 
         telemetry = Telemetry(options.otlp, options.service)
-    writer = Writer(target, spool, yielding=options.yielding, telemetry=telemetry)
+    scraper = None
+    sources = os.environ.get("OUTGUARD_ENGINES", "")
+    if sources and spool is not None and target is not None:
+        from guard.trace.scrape import Scraper, Sources
+
+        scraper = Scraper(msgspec.json.decode(sources, type=Sources), spool)
+    writer = Writer(target, spool, yielding=options.yielding, telemetry=telemetry, scraper=scraper)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: writer.stop())
     threading.Thread(target=_parent_gone, args=(writer,), daemon=True, name="parent").start()
