@@ -15,6 +15,7 @@ from guard.service import EngineStatus
 from guard.trace.contradictions import Contradiction
 from guard.trace.overview import Overview
 from guard.trace.record import AttemptRecord, OutcomeRecord, RequestRecord
+from guard.trace.surroundings import Surroundings
 
 _COLOURS = {"ok": "green", "failed": "red", "condemned": "red", "fault": "red", "refused": "red", "invalid": "yellow"}
 
@@ -118,8 +119,11 @@ def traces_table(rows: Sequence[Overview]) -> RenderableType:
     return view
 
 
-def trace_page(record: RequestRecord, outcomes: Sequence[OutcomeRecord]) -> RenderableType:
-    """One request, from top to bottom: what was asked, what each attempt did, what was found, what was delivered."""
+def trace_page(
+    record: RequestRecord, outcomes: Sequence[OutcomeRecord], around: Sequence[Surroundings] = ()
+) -> RenderableType:
+    """One request, from top to bottom: what was asked, what each attempt did and what its engine went through
+    meanwhile, what was found, what was delivered."""
     facts = Table.grid(padding=(0, 2))
     for name, value in (
         ("trace", record.trace_id),
@@ -141,6 +145,8 @@ def trace_page(record: RequestRecord, outcomes: Sequence[OutcomeRecord]) -> Rend
         if value:
             facts.add_row(Text(name, "bold"), value)
     parts: list[RenderableType] = [facts, Text(), _attempts(record.attempts)]
+    if around:
+        parts.append(_surroundings(around))
     if any(attempt.findings for attempt in record.attempts):
         parts.append(_findings(record.attempts))
     if outcomes:
@@ -168,6 +174,24 @@ def _attempts(attempts: Sequence[AttemptRecord]) -> RenderableType:
             str(a.completion_tokens),
             f"{a.duration_ms:.0f}",
         )
+    return view
+
+
+def _surroundings(around: Sequence[Surroundings]) -> RenderableType:
+    """What the engines said of themselves; a dash where one said nothing."""
+    view = _table("engine meanwhile", "KV cache", "running", "waiting", "preempted", "KV transfers", "prefix hits")
+    for one in around:
+        use = "-"
+        if one.kv_cache_low is not None and one.kv_cache_high is not None:
+            use = f"{one.kv_cache_low:.0%} to {one.kv_cache_high:.0%}"
+        moved = "-" if one.transfers is None else f"{one.transfers:.0f}"
+        if one.transfers and one.transfer_seconds is not None:
+            moved += f", {one.transfer_seconds / one.transfers * 1e3:.0f} ms each"
+        if one.transfer_failures:
+            moved += f", {one.transfer_failures:.0f} failed"
+        counts = ("-" if count is None else f"{count:.0f}" for count in (one.running, one.waiting, one.preemptions))
+        hits = "-" if one.prefix_hit_rate is None else f"{one.prefix_hit_rate:.0%}"
+        view.add_row(f"{one.engine} ({one.choice}.{one.attempt})", use, *counts, moved, hits)
     return view
 
 

@@ -103,17 +103,19 @@ Exit codes: 0 shown, 1 there is no such trace, 2 the store cannot be read.""",
 def show_trace(trace_id: str, config_path: Path, json_: bool) -> None:
     """One request: its attempts, findings, seams and verdicts. TRACE_ID may be shortened."""
     from guard.tables import show, trace_page
+    from guard.trace.surroundings import surroundings
 
     with reading(config_path) as reader:
         record = reader.get_request(trace_id)
         outcomes = reader.outcomes(record.trace_id) if record else []
+        around = surroundings(reader, record.attempts) if record else []
     if record is None:
         click.echo(f"outguard traces: there is no trace that begins with {trace_id}", err=True)
         sys.exit(1)
     if json_:
-        click.echo(as_json({**msgspec.to_builtins(record), "outcomes": msgspec.to_builtins(outcomes)}))
+        click.echo(as_json({**msgspec.to_builtins(record), "outcomes": outcomes, "engines_meanwhile": around}))
     else:
-        show(trace_page(record, outcomes))
+        show(trace_page(record, outcomes, around))
 
 
 @traces.command(

@@ -37,6 +37,11 @@ def test_a_small_file_is_enough() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
+        (
+            ("dialect: vllm", "metrics_url: 8000/metrics"),
+            "c.yaml:4: engines[0].metrics_url: string should match pattern",
+        ),
+        (("routes:", "trace: {metrics_interval: 0}\nroutes:"), "c.yaml:7: trace.metrics_interval: input should be"),
         (("dialect: vllm", "dialekt: vllm"), "c.yaml:4: engines[0].dialekt: is not a known key"),
         (("dialect: vllm", "dialect: vlmm"), "c.yaml:4: engines[0].dialect: "),
         (("name: b", "name: a"), "c.yaml:5: engines[1].name: a second engine is called 'a'"),

@@ -117,7 +117,8 @@ class Drain:
         after = self._before(batch)
         after.offset = batch.end
         if after.rows is not None:
-            after.rows = {table: after.rows.get(table, 0) + count for table, count in (rows or {}).items()}
+            more = rows or {}
+            after.rows = {table: after.rows.get(table, 0) + more.get(table, 0) for table in after.rows | dict(more)}
             after.refused += refused
             after.damaged += len(batch.damage)
         self._save(batch.worker, after)

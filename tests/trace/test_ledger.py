@@ -65,6 +65,22 @@ def test_sums_survive_a_writer_that_is_killed(tmp_path: Path, crash: str) -> Non
     assert entry.at > 0
 
 
+def test_a_batch_without_rows_takes_nothing_away(tmp_path: Path) -> None:
+    """The last one of a segment is empty when its worker ends after all of it was stored; others lack some tables."""
+    spool = Spool(tmp_path)
+    drain = Drain(tmp_path)
+    for rows in ({"requests": 1}, {"outcomes": 1}, {}):
+        spool.write(RequestRecord("1" * 32, "r", 1.0))
+        for batch in drain.batches():
+            drain.begin(batch)
+            drain.commit(batch, rows)
+    spool.close()
+    for batch in drain.batches():
+        drain.begin(batch)
+        drain.commit(batch)
+    assert [entry.rows for entry in entries(tmp_path / "0")] == [{"requests": 1, "outcomes": 1}]
+
+
 def test_a_segment_whose_beginning_nobody_summed_is_not_listed(tmp_path: Path) -> None:
     spool = Spool(tmp_path)
     for number in range(4):
