@@ -23,7 +23,7 @@ from detectors.finding import Finding
 from detectors.policy import DEFAULT, Policy
 
 _REPLACEMENT: Final = "\ufffd"
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _OPEN: Final = frozenset("'\"`(<[{«“‘„「『")
 _CLOSE: Final = frozenset("'\"`)>]}»”’“」』")
 _ABOUT: Final = (

@@ -71,7 +71,9 @@ _LITERALS: Final[dict[str, tuple[int, str, Any]]] = {
 }
 UNHEARD: Final = 1 << 60
 """A budget that no string uses up."""
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_HIGH: Final = chr(0xD800)  # the first halves of surrogate pairs
+_HIGH_END: Final = chr(0xDBFF)
 
 # What is expected next.
 _VALUE, _FIRST_ITEM, _FIRST_KEY, _NEXT_KEY, _COLON, _AFTER, _STRING, _ESCAPED, _NUMERAL, _LITERAL, DONE = range(11)
@@ -123,7 +125,7 @@ class JsonReader:
         self._surrogates = False
         self.escape = ""
         self._phase = 0
-        self._literal = (NULL, "", None)
+        self._literal: tuple[int, str, Any] = (NULL, "", None)
         self.base = base
         self.budget = UNHEARD
         self.quiet = False
@@ -392,7 +394,7 @@ class JsonReader:
             piece = chr(code)
             if 0xD800 <= code <= 0xDFFF:
                 self._surrogates = True
-                if code >= 0xDC00 and self._parts and "\ud800" <= self._parts[-1] <= "\udbff":
+                if code >= 0xDC00 and self._parts and _HIGH <= self._parts[-1] <= _HIGH_END:
                     self.budget += 1  # the pair is one character
         self._parts.append(piece)
         self.budget -= 1

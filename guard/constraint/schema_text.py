@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from guard.constraint.json_syntax import STRING, UNHEARD
 from guard.constraint.schema_frame import Frame, Violation, about
@@ -11,6 +11,12 @@ from guard.constraint.words import Words
 
 if TYPE_CHECKING:
     from guard.constraint.schema_walk import SchemaWalk
+
+# the halves of surrogate pairs
+_HIGH: Final = chr(0xD800)
+_HIGH_END: Final = chr(0xDBFF)
+_LOW: Final = chr(0xDC00)
+_LOW_END: Final = chr(0xDFFF)
 
 Watching = Sequence[tuple[Words | None, int | None]]
 """For each alternative the words that the text may be, and the most characters that it may have."""
@@ -43,12 +49,12 @@ class TextWatch:
     def text(self, piece: str, at: int) -> None:
         if self.high:
             high, self.high = self.high, ""
-            if "\udc00" <= piece <= "\udfff":
+            if _LOW <= piece <= _LOW_END:
                 piece = (high + piece).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
                 at -= 6
             else:
                 self._hear(high, at - 6)
-        if len(piece) == 1 and "\ud800" <= piece <= "\udbff":
+        if len(piece) == 1 and _HIGH <= piece <= _HIGH_END:
             self.high = piece
         else:
             self._hear(piece, at)

@@ -22,7 +22,9 @@ from guard.constraint.spec import Constraint
 from guard.constraint.toolschema import INLINE_BYTES, INLINE_CHARS, compiled_schema, constraint_of
 from guard.request import RequestError, Tool, ToolChoice
 
-TOOL_FIELDS: Final = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
+TOOL_FIELDS: Final[frozenset[str]] = frozenset(
+    {"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"}
+)
 """The top-level fields that are read here: not to be passed on as they came."""
 
 MAX_TOOLS: Final = 1024

@@ -283,7 +283,7 @@ class AnswerReader:
         try:
             text.encode()
         except UnicodeEncodeError:
-            if "\ud800" <= text[-1] <= "\udbff":
+            if 0xD800 <= ord(text[-1]) <= 0xDBFF:
                 self._halves[key] = text[-1]
                 text = text[:-1]
             return _clean(text)

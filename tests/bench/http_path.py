@@ -77,14 +77,14 @@ def measure(native: Native, engine: DummyEngine, proxy: Proxy | None, scenario: 
     }
 
 
-def run(native: Native, folder: Path, names: list[str], rounds: int) -> dict[str, Any]:
+def run(native: Native, folder: Path, names: list[str], rounds: int, packages: Path | None = None) -> dict[str, Any]:
     """All rounds of the named scenarios, round by round, so that a busy minute falls on all of them."""
     chosen = [scenario for scenario in SCENARIOS if scenario.name in names]
     runs: dict[str, dict[str, list[Measured]]] = {scenario.name: {} for scenario in chosen}
     with (
         DummyEngine(native) as engine,
         passthrough(folder, engine.url) as yardstick,
-        sidecar(folder, engine.url, MODELS) as ours,
+        sidecar(folder, engine.url, MODELS, packages) as ours,
     ):
         ways = {"direct": None, "passthrough": yardstick, "sidecar": ours}
         for load in WARM_UP:
@@ -99,6 +99,7 @@ def run(native: Native, folder: Path, names: list[str], rounds: int) -> dict[str
         return {
             "machine": machine(),
             "rounds": rounds,
+            "modules": "compiled" if packages else "Python",
             "started_in_s": ours.started_in,
             "memory_mb": ours.memory_mb(),
             "idle_ms_per_s": (ours.cpu() - idle[0]) * 1e3,
@@ -148,8 +149,8 @@ def machine() -> str:
 def table(result: dict[str, Any]) -> str:
     lines = [
         f"{result['machine']}; medians of {result['rounds']} rounds; CPU in us a chunk or a request",
-        f"sidecar: ready after {result['started_in_s']:.1f} s, {result['memory_mb']:.0f} MB, idle "
-        f"{result['idle_ms_per_s']:.1f} ms of CPU a second, its trace writer {result['writer_idle_ms_per_s']:.1f}",
+        f"sidecar ({result['modules']}): ready after {result['started_in_s']:.1f} s, {result['memory_mb']:.0f} MB, "
+        f"idle {result['idle_ms_per_s']:.1f} ms of CPU a second, its trace writer {result['writer_idle_ms_per_s']:.1f}",
         "",
         f"{'':8} {'SIDECAR':>9} {'per':8} {'pass-':>8} {'ratio':>6} {'writer':>8} {'generator':>9} {'engine':>8} "
         f"{'all CPU':>9} {'wall':>7} {'first text':>11} {'others':>7}",
@@ -179,12 +180,18 @@ def table(result: dict[str, Any]) -> str:
     type=click.Choice([scenario.name for scenario in SCENARIOS]),
     help="Only this one; can be repeated.",
 )
-def main(as_json: bool, rounds: int, names: tuple[str, ...]) -> None:
+@click.option(
+    "--packages",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder of compiled packages (make compiled) that the sidecar runs from, instead of the Python sources.",
+)
+def main(as_json: bool, rounds: int, names: tuple[str, ...], packages: Path | None) -> None:
     """Microseconds of CPU a streamed chunk of the HTTP path with all guards on, against a direct connection."""
     with tempfile.TemporaryDirectory(prefix="outguard-bench-") as folder:
         try:
             native = compile_native(Path(folder))
-            result = run(native, Path(folder), list(names) or [scenario.name for scenario in SCENARIOS], rounds)
+            chosen = list(names) or [scenario.name for scenario in SCENARIOS]
+            result = run(native, Path(folder), chosen, rounds, packages)
         except BenchError as error:
             click.echo(f"bench: {error}", err=True)
             sys.exit(1)

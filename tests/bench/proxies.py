@@ -30,11 +30,13 @@ trace: {{store: "chdb://{folder}/store", spool: "{folder}/spool", retention: {{d
 
 
 class Proxy:
-    """Serves while the context lasts. ``command`` prints ``http HOST:PORT`` once it takes requests."""
+    """Serves while the context lasts. ``command`` prints ``http HOST:PORT`` once it takes requests. ``packages``: a
+    folder whose packages go before those that are installed."""
 
-    def __init__(self, command: list[str], log: Path) -> None:
+    def __init__(self, command: list[str], log: Path, packages: Path | None = None) -> None:
         self._command = command
         self._log = log
+        self._environment = os.environ | ({"PYTHONPATH": str(packages.resolve())} if packages else {})
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
         self.started_in = 0.0
@@ -49,6 +51,7 @@ class Proxy:
                 stderr=log,
                 text=True,
                 cwd=ROOT,
+                env=self._environment,
                 start_new_session=True,
             )
         try:
@@ -120,14 +123,14 @@ class Proxy:
             process.wait()
 
 
-def sidecar(folder: Path, url: str, models: list[str]) -> Proxy:
+def sidecar(folder: Path, url: str, models: list[str], packages: Path | None = None) -> Proxy:
     """``outguard serve`` as in production: all guards on (the default policy), the metrics too, traces with their
-    content into an embedded store."""
+    content into an embedded store. ``packages``: what ``make compiled`` has built."""
     routes = "\n".join(f"  - {{model: {model}, engines: [dummy]}}" for model in models)
     config = folder / "outguard.yaml"
     config.write_text(CONFIG.format(url=url, routes=routes, folder=folder))
     command = str(Path(sys.executable).with_name("outguard"))
-    return Proxy([command, "serve", "--config", str(config)], folder / "outguard.log")
+    return Proxy([command, "serve", "--config", str(config)], folder / "outguard.log", packages)
 
 
 def passthrough(folder: Path, url: str) -> Proxy:
