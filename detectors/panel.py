@@ -26,23 +26,6 @@ _UNSEEN: Final = "".join(map(chr, _UNSEEN_CODES))
 """Characters that leave nothing to see: white space, controls, joiners, fillers."""
 
 
-class Absent:
-    """Stands where a detector was that failed: it finds nothing and doubts nothing."""
-
-    __slots__ = ("doubt",)
-
-    def __init__(self) -> None:
-        self.doubt = 1 << 62
-
-    def feed(
-        self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
-    ) -> Sequence[Finding]:
-        return ()
-
-    def finish(self) -> Sequence[Finding]:
-        return ()
-
-
 class Panel:
     """One channel: ``content``, ``reasoning``, ``refusal`` or ``tool:N``.
 
@@ -78,10 +61,13 @@ class Panel:
         self._visible = False
         self._looking = True
         self._edge = ("", "")  # first and last visible character, for the reasoning channel
-        self._repetition: Detector = Repetition(channel=channel, prompt_text=prompt_text, json=json, policy=policy)
-        self._whitespace: Detector = Whitespace(channel=channel, json=json, policy=policy)
-        self._encoding: Detector = Encoding(channel=channel, prompt_text=prompt_text, policy=policy)
-        self._numeric: Detector = Numeric(channel=channel)
+        # each is None once it has failed
+        self._repetition: Repetition | None = Repetition(
+            channel=channel, prompt_text=prompt_text, json=json, policy=policy
+        )
+        self._whitespace: Whitespace | None = Whitespace(channel=channel, json=json, policy=policy)
+        self._encoding: Encoding | None = Encoding(channel=channel, prompt_text=prompt_text, policy=policy)
+        self._numeric: Numeric | None = Numeric(channel=channel)
         self._extra: list[Detector] = list(extra)
 
     def feed(
@@ -98,19 +84,22 @@ class Panel:
         fed = 0
         try:
             repetition = self._repetition
-            first = repetition.feed(text, token_ids)
-            if repetition.doubt < doubt:
-                doubt = repetition.doubt
+            if repetition is not None:
+                first = repetition.feed(text, token_ids)
+                if repetition.doubt < doubt:
+                    doubt = repetition.doubt
             fed = 1
             whitespace = self._whitespace
-            second = whitespace.feed(text)
-            if whitespace.doubt < doubt:
-                doubt = whitespace.doubt
+            if whitespace is not None:
+                second = whitespace.feed(text)
+                if whitespace.doubt < doubt:
+                    doubt = whitespace.doubt
             fed = 2
             encoding = self._encoding
-            third = encoding.feed(text)
-            if encoding.doubt < doubt:
-                doubt = encoding.doubt
+            if encoding is not None:
+                third = encoding.feed(text)
+                if encoding.doubt < doubt:
+                    doubt = encoding.doubt
             fed = 3
             for detector in self._extra:
                 news = detector.feed(text, token_ids, logprobs)
@@ -119,7 +108,7 @@ class Panel:
                     doubt = detector.doubt
                 if news:
                     more = [*(more or ()), *news]
-            if logprobs:
+            if logprobs and self._numeric is not None:
                 news = self._numeric.feed(text, token_ids, logprobs)
                 if news:
                     more = [*(more or ()), *news]
@@ -135,7 +124,7 @@ class Panel:
     def finish(self) -> Sequence[Finding]:
         found: list[Finding] = []
         doubt = self._chars
-        for detector in self._all()[:-1]:
+        for detector in self._holders():
             try:
                 found += detector.finish()
             except Exception as error:
@@ -145,9 +134,10 @@ class Panel:
         self.doubt = doubt
         return sorted(found, key=_when)
 
-    def _all(self) -> list[Detector]:
-        """In the order in which they are fed; the one that looks at numbers comes last and holds nothing back."""
-        return [self._repetition, self._whitespace, self._encoding, *self._extra, self._numeric]
+    def _holders(self) -> list[Detector]:
+        """Those that can hold text back, in the order in which they are fed; the one that looks at numbers cannot."""
+        own: tuple[Detector | None, ...] = (self._repetition, self._whitespace, self._encoding)
+        return [*(detector for detector in own if detector is not None), *self._extra]
 
     def _without(
         self,
@@ -159,18 +149,25 @@ class Panel:
         logprobs: Sequence[float] | None,
     ) -> tuple[list[Finding], int]:
         """The detector after the first ``fed`` has raised: take it out and feed those behind it."""
-        detectors = self._all()
-        for i in range(fed, len(detectors)):
-            detector = detectors[i]
+        detectors: list[Detector | None] = [self._repetition, self._whitespace, self._encoding, *self._extra]
+        detectors.append(self._numeric if logprobs else None)
+        failed: list[Detector] = []
+        for i, detector in enumerate(detectors):
+            if i < fed or detector is None:
+                continue
             try:
                 if i == fed:
                     raise error
                 found += detector.feed(text, token_ids, logprobs)
             except Exception as reason:
                 found.append(self._gone(detector, reason))
-                detectors[i] = Absent()
-        self._repetition, self._whitespace, self._encoding, *self._extra, self._numeric = detectors
-        return found, min(self._chars, *(detector.doubt for detector in detectors[:-1]))
+                failed.append(detector)
+        self._repetition = None if self._repetition in failed else self._repetition
+        self._whitespace = None if self._whitespace in failed else self._whitespace
+        self._encoding = None if self._encoding in failed else self._encoding
+        self._numeric = None if self._numeric in failed else self._numeric
+        self._extra = [detector for detector in self._extra if detector not in failed]
+        return found, min([self._chars, *(detector.doubt for detector in self._holders())])
 
     def facts(self) -> Facts:
         """What the channel held so far; ``visible`` is not counted, only told from zero."""
@@ -182,7 +179,7 @@ class Panel:
         that held back something at that point may have let it go since."""
         at = next((finding.detected_at for finding in found if finding.severity == "error"), None)
         if at is not None:
-            for detector in self._all():
+            for detector in self._holders():
                 for held, until in getattr(detector, "releases", ()):
                     if held < at < until:
                         doubt = min(doubt, held)

@@ -34,12 +34,11 @@ class Relay:
         deliver: Deliver | None,
     ) -> None:
         self._guard = guard
-        self._feed = guard.feed
         self._answer = answer
         self._hides = answer.hides
         self._kept = answer.kept
-        self._saw = trail.saw
-        self._arrived = trail.arrivals.append
+        self._trail = trail
+        self._arrivals = trail.arrivals
         self._clock = clock
         self._deliver = deliver
         self._left: list[GuardEvent] = []
@@ -52,8 +51,8 @@ class Relay:
 
     def take(self, events: list[StreamEvent]) -> bool:
         """The short way. False: the iterator must go on, with an empty batch."""
-        self._arrived(self._clock())
-        out = self._feed(events)
+        self._arrivals.append(self._clock())
+        out = self._guard.feed(events)
         if out:
             out = self.leaves(out)
         deliver = self._deliver
@@ -67,8 +66,8 @@ class Relay:
         if not events:
             out, self._left = self._left, []
             return out
-        self._arrived(self._clock())
-        return self.leaves(self._feed(events))
+        self._arrivals.append(self._clock())
+        return self.leaves(self._guard.feed(events))
 
     def leaves(self, out: list[GuardEvent]) -> list[GuardEvent]:
         """Note what the guard let go. Nothing of it leaves now where the whole answer is kept until its end."""
@@ -76,7 +75,7 @@ class Relay:
             return out
         if self._hides:
             self._answer.hide(out)
-        self._saw(out)
+        self._trail.saw(out)
         if self._kept is None:
             return out
         self._kept.extend(out)
