@@ -6,8 +6,8 @@ The rules:
   steps, and would let a dozen exclamation marks go before its first look.
 - Pairs and threes are ordinary (``ll``, ``...``, three quotation marks, an empty line), so three always leave, and the
   fourth waits for something else to follow.
-- Of exclamation marks only the first leaves: it is token 0 of the common vocabularies, which is what a replica with a
-  numeric fault says for ever.
+- An exclamation mark waits from the first on: it is token 0 of the common vocabularies, which is what a replica with a
+  numeric fault says for ever, and a caller must not be left with one of them in the middle of a sentence.
 - An answer that begins with what no answer begins with (``/``, ``%``) is held from its first character, so that a
   replica that says nothing else has delivered nothing, and the answer can start afresh elsewhere.
 - Spaces and tabs are indentation, and dashes, equal signs and their like are rules: they are left
@@ -56,7 +56,7 @@ class Tail:
             self._run = size - len(text.rstrip(last))
         self._seen = seen = self._seen + size
         run = self._run
-        leave = (run < seen) if last == _TOKEN_0 else 0 if run == seen and self._odd(last) else LEAVE
+        leave = 0 if last == _TOKEN_0 or (run == seen and self._odd(last)) else LEAVE
         alone = last in _LEFT_ALONE and (run < seen or last in " \t")
         held = leave < run <= MOST and not alone
         self.doubt = seen - run + leave if held else seen

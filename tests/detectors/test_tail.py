@@ -13,10 +13,10 @@ from detectors.tail import MOST, Tail
     ("text", "clear"),
     [
         ("", 0),
-        ("Hello!", 6),
+        ("Hello!", 5),
         ("Hello! I", 8),
-        ("Hello!!", 6),
-        ("Hello!!!!!!", 6),
+        ("Hello!!", 5),
+        ("Hello!!!!!!", 5),
         ("Hello!!!?", 9),
         ("so??", 4),
         ("so????", 5),
