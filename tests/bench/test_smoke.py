@@ -101,7 +101,7 @@ def test_the_table_of_a_run(native: Native, engine: DummyEngine) -> None:
     row = summary(scenario, {"direct": [direct], "passthrough": [through], "sidecar": [through]})
     assert row["cpu_ratio"] == row["wall_ratio"] == row["to_passthrough"] == 1
     sidecar = {"started_in_s": 1.0, "memory_mb": 50.0, "idle_ms_per_s": 0.0, "writer_idle_ms_per_s": 0.0}
-    text = table({"machine": "m", "rounds": 1, **sidecar, "scenarios": {scenario.name: row}})
+    text = table({"machine": "m", "rounds": 1, "modules": "compiled", **sidecar, "scenarios": {scenario.name: row}})
     assert scenario.what in text
 
 
