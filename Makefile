@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-trace bench-outage chaos-trace proto format clean
+.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-store bench-trace bench-outage chaos-trace proto format clean
 
 setup: $(STAMP)
 
@@ -64,6 +64,9 @@ bench-outage: setup
 
 chaos-trace: setup
 	OUTGUARD_KILLS="100 20" $(BIN)/pytest tests/integration/test_trace_chaos.py $(ARGS)
+
+bench-store: setup
+	$(BIN)/python -m tests.bench.store $(ARGS)
 
 proto: setup
 	$(BIN)/python proto/generate.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -16,13 +17,14 @@ from guard.trace.contradictions import Contradiction
 from guard.trace.overview import Overview
 from guard.trace.record import AttemptRecord, OutcomeRecord, RequestRecord
 from guard.trace.surroundings import Surroundings
+from guard.trace.timeline import Moment, Seam, moments, seams
 
 _COLOURS = {"ok": "green", "failed": "red", "condemned": "red", "fault": "red", "refused": "red", "invalid": "yellow"}
 
 
 _NUMBERS = frozenset(
     ("ms", "tries", "times", "of", "share", "tokens", "released", "held", "onset", "seen at", "resumed at", "attempt")
-) | {"under way", "failures"}
+) | {"under way", "failures", "at ms", "seam at", "at once", "cached"}
 
 LEAST_WIDTH = 110
 """Narrower, columns would be taller than wide; a terminal that is narrower wraps whole lines, which reads better."""
@@ -119,6 +121,21 @@ def traces_table(rows: Sequence[Overview]) -> RenderableType:
     return view
 
 
+def trace_line(row: Overview) -> str:
+    """One request on one line, for following them."""
+    request = row.request
+    parts = [
+        _when(request.started_at),
+        request.trace_id[:12],
+        request.model or "-",
+        f"{request.outcome}: {request.error_code}" if request.error_code else request.outcome,
+        " > ".join(row.engines) or "-",
+        f"{request.duration_ms:.0f} ms",
+        ", ".join(row.findings),
+    ]
+    return "  ".join(part for part in parts if part)
+
+
 def trace_page(
     record: RequestRecord, outcomes: Sequence[OutcomeRecord], around: Sequence[Surroundings] = ()
 ) -> RenderableType:
@@ -134,7 +151,8 @@ def trace_page(
         ("error", record.error_message),
         ("finish", record.finish_reason),
         ("verdicts", f"format {record.verdict_format}, tool choice {record.verdict_tool_choice}"),
-        ("constraint", record.constraint_kind),
+        ("constraint", f"{record.constraint_kind} {record.constraint_hash}".strip()),
+        ("sampling", _sampling(record)),
         (
             "tokens",
             f"{record.prompt_tokens} prompt, {record.completion_tokens} delivered, {record.wasted_tokens} wasted",
@@ -145,15 +163,32 @@ def trace_page(
         if value:
             facts.add_row(Text(name, "bold"), value)
     parts: list[RenderableType] = [facts, Text(), _attempts(record.attempts)]
+    if record.attempts:
+        parts.append(_places(record.attempts))
     if around:
         parts.append(_surroundings(around))
     if any(attempt.findings for attempt in record.attempts):
         parts.append(_findings(record.attempts))
+    if found := seams(record):
+        parts.append(_seams(found))
+    if record.attempts:
+        parts.append(_timeline(moments(record, outcomes), record.duration_ms))
     if outcomes:
         parts.append(_outcomes(outcomes))
     if record.output_text:
         parts += [Text("delivered", "bold"), Text(record.output_text)]
     return Group(*parts)
+
+
+def _sampling(record: RequestRecord) -> str:
+    """What the caller set of it."""
+    names = ("temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty")
+    given = {name: getattr(record, name) for name in (*names, "seed", "max_tokens")}
+    return ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in given.items()
+        if value is not None
+    )
 
 
 def _attempts(attempts: Sequence[AttemptRecord]) -> RenderableType:
@@ -195,6 +230,19 @@ def _surroundings(around: Sequence[Surroundings]) -> RenderableType:
     return view
 
 
+def _places(attempts: Sequence[AttemptRecord]) -> RenderableType:
+    """The axes that a failure may depend on."""
+    view = _table("attempt", "version", "image", "cluster", "node", "precision", "prefix cache", "cached", "at once")
+    for a in attempts:
+        view.add_row(
+            str(a.attempt),
+            *(part or "-" for part in (a.engine_version, a.image, a.cluster, a.node, a.precision, a.prefix_hint)),
+            str(a.cached_tokens),
+            str(a.concurrency_at_start),
+        )
+    return view
+
+
 def _findings(attempts: Sequence[AttemptRecord]) -> RenderableType:
     view = _table("finding", "severity", "attempt", "engine", "channel", "onset", "seen at", "what")
     for attempt in attempts:
@@ -202,6 +250,28 @@ def _findings(attempts: Sequence[AttemptRecord]) -> RenderableType:
             view.add_row(
                 f.code, f.severity, str(f.attempt), f.engine, f.channel, str(f.onset), str(f.detected_at), f.message
             )
+    return view
+
+
+def _seams(found: Sequence[Seam]) -> RenderableType:
+    view = _table("seam at", "from", "to", "because of", "text on both sides")
+    for seam in found:
+        text = f"{seam.left!r} | {seam.right!r}" if seam.left or seam.right else "not kept"
+        view.add_row(str(seam.offset), seam.before, seam.after, seam.why, text)
+    return view
+
+
+BAR: Final = 40
+"""Characters of a timeline's bar."""
+
+
+def _timeline(found: Sequence[Moment], whole_ms: float) -> RenderableType:
+    """A bar over the request's whole time shows where each attempt's moments lie."""
+    view = _table("at ms", "timeline", "what happened")
+    for moment in found:
+        at = min(BAR - 1, max(0, round(moment.at_ms / whole_ms * (BAR - 1)))) if whole_ms else 0
+        style = _COLOURS.get(moment.attempt.outcome, "") if moment.attempt is not None else "bold"
+        view.add_row(f"{moment.at_ms:.0f}", Text("·" * at + "█" + "·" * (BAR - 1 - at), style), moment.what)
     return view
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ import msgspec
 from guard.options import age, as_json, config_option, reading
 
 Command = Callable[..., Any]
+
+LOOK_SECONDS = 1.0
+"""Between two looks of ``tail``."""
 
 
 @click.group(
@@ -58,6 +63,7 @@ def filters(command: Command) -> Command:
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Without the options that were not set."""
     return {name: value for name, value in options.items() if value is not None and value != ""}
 
 
@@ -116,6 +122,52 @@ def show_trace(trace_id: str, config_path: Path, json_: bool) -> None:
         click.echo(as_json({**msgspec.to_builtins(record), "outcomes": outcomes, "engines_meanwhile": around}))
     else:
         show(trace_page(record, outcomes, around))
+
+
+@traces.command(
+    epilog="""\b
+Examples:
+  outguard traces tail
+  outguard traces tail --outcome failed --engine primary
+  outguard traces tail --json | jq -r 'select(.recovered) | .trace_id'
+
+Ends with Ctrl-C. Exit codes: 0 ended, 2 the store cannot be read at the start. A store that goes away later is waited
+for."""
+)
+@config_option
+@click.option("--lines", "-n", default=10, show_default=True, type=click.IntRange(0, 10_000), help="Of what is there.")
+@filters
+@click.option("--json", "json_", is_flag=True, help="Print a line of JSON for each.")
+def tail(config_path: Path, lines: int, json_: bool, **options: Any) -> None:
+    """Follow requests as they end: the newest so many, then each as it is stored."""
+    from guard.tables import trace_line
+    from guard.trace.overview import Overview, overview
+    from guard.trace.store import Unavailable
+    from guard.trace.tail import Tail
+
+    def told(row: Overview) -> str:
+        if not json_:
+            return trace_line(row)
+        plain = {**msgspec.to_builtins(row.request), "engines": row.engines, "findings": row.findings}
+        return json.dumps(plain, ensure_ascii=False)
+
+    wanted = _given(options)
+    with reading(config_path) as reader, suppress(KeyboardInterrupt):
+        following = Tail(reader, wanted, time.time())
+        for row in reversed(overview(reader, lines, wanted) if lines else []):
+            click.echo(told(row))
+        away = False
+        while True:
+            time.sleep(LOOK_SECONDS)
+            try:
+                reader.flush(LOOK_SECONDS)
+                for row in following.poll(time.time()):
+                    click.echo(told(row))
+                away = False
+            except Unavailable as error:
+                if not away:
+                    click.echo(f"outguard traces: {error}; waiting for it", err=True)
+                away = True
 
 
 @traces.command(

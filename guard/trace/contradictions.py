@@ -35,7 +35,7 @@ def contradictions(reader: TraceReader, since: float | None = None) -> list[Cont
         (row["engine"], row["engine_version"], row["constraint_kind"]): int(row["asked"])
         for row in reader.query(
             "SELECT engine, engine_version, constraint_kind, count() AS asked FROM attempts "
-            f"WHERE {when} AND constraint_kind != '' AND resumed_at < 0 AND outcome != 'refused' "
+            f"PREWHERE constraint_kind != '' WHERE {when} AND resumed_at < 0 AND outcome != 'refused' "
             "AND NOT arrayExists(one -> one = constraint_kind OR startsWith(one, concat(constraint_kind, ':')), "
             "unenforced) GROUP BY engine, engine_version, constraint_kind",
             params,
@@ -45,7 +45,7 @@ def contradictions(reader: TraceReader, since: float | None = None) -> list[Cont
         "SELECT engine, engine_version, contradiction, count() AS broken, "
         "toUnixTimestamp64Micro(min(started_at)) AS first_us, toUnixTimestamp64Micro(max(started_at)) AS last_us, "
         "argMax(trace_id, started_at) AS trace FROM attempts ARRAY JOIN contradictions AS contradiction "
-        f"WHERE {when} GROUP BY engine, engine_version, contradiction "
+        f"PREWHERE notEmpty(contradictions) WHERE {when} GROUP BY engine, engine_version, contradiction "
         "ORDER BY broken DESC, engine, engine_version, contradiction",
         params,
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from guard.trace.reader import WITHIN, within
 from guard.trace.record import RequestRecord
 from guard.trace.store import TraceReader
 
@@ -24,23 +25,36 @@ class Overview(Struct):
 
 def overview(reader: TraceReader, limit: int, filters: Mapping[str, Any]) -> list[Overview]:
     """Raises StoreError."""
-    requests = reader.list_requests(limit, filters)
+    return of(reader, reader.list_requests(limit, filters))
+
+
+def of(reader: TraceReader, requests: Sequence[RequestRecord]) -> list[Overview]:
+    """The same of requests that are known already."""
     if not requests:
         return []
-    ids = [request.trace_id for request in requests]
-    engines = _grouped(
-        reader,
-        "SELECT trace_id, groupArray(engine) AS found FROM (SELECT trace_id, engine FROM attempts "
-        "WHERE trace_id IN {ids:Array(String)} ORDER BY choice, attempt) GROUP BY trace_id",
-        ids,
-    )
-    findings = _grouped(
-        reader,
-        "SELECT trace_id, groupUniqArray(code) AS found FROM findings "
-        "WHERE trace_id IN {ids:Array(String)} GROUP BY trace_id",
-        ids,
-    )
-    return [Overview(r, engines.get(r.trace_id, []), sorted(findings.get(r.trace_id, []))) for r in requests]
+    params = {
+        "traces": [request.trace_id for request in requests],
+        "requests": [request.request_id for request in requests],
+        **within(requests),
+    }
+    engines = _grouped(reader, _ENGINES, params)
+    findings = _grouped(reader, _FINDINGS, params)
+    names = [(request.trace_id, request.request_id) for request in requests]
+    return [
+        Overview(request, engines.get(name, []), sorted(findings.get(name, [])))
+        for request, name in zip(requests, names, strict=True)
+    ]
+
+
+_WHERE = f"trace_id IN {{traces:Array(String)}} AND request_id IN {{requests:Array(String)}} AND {WITHIN}"
+_ENGINES = (
+    "SELECT trace_id, request_id, groupArray(engine) AS found FROM (SELECT trace_id, request_id, engine FROM attempts "
+    f"WHERE {_WHERE} ORDER BY choice, attempt) GROUP BY trace_id, request_id"
+)
+_FINDINGS = (
+    "SELECT trace_id, request_id, groupUniqArray(code) AS found FROM findings "
+    f"WHERE {_WHERE} GROUP BY trace_id, request_id"
+)
 
 
 def age_seconds(text: str) -> float:
@@ -51,5 +65,5 @@ def age_seconds(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _grouped(reader: TraceReader, sql: str, ids: list[str]) -> dict[str, list[str]]:
-    return {row["trace_id"]: list(row["found"]) for row in reader.query(sql, {"ids": ids}, limit=len(ids))}
+def _grouped(reader: TraceReader, sql: str, params: Mapping[str, Any]) -> dict[tuple[str, str], list[str]]:
+    return {(row["trace_id"], row["request_id"]): list(row["found"]) for row in reader.query(sql, params)}

@@ -30,6 +30,9 @@ BODIES: Final = frozenset({"request_body", "output_text"})
 TOGETHER: Final = 200
 """How many whole requests are asked for at once."""
 
+SLACK_US: Final = 60_000_000
+"""A clock may be set while a request is under way."""
+
 TOO_MUCH: Final = 396
 """ClickHouse's number for an answer that passes the limits."""
 
@@ -104,7 +107,7 @@ class SqlReader(ABC):
         if len(ids) > 1:
             raise AmbiguousTrace(trace, ids)
         record = to_record(found[0], RequestRecord)
-        record.attempts = self.attempts(record.trace_id, record.request_id)
+        record.attempts = self._attempts(record.trace_id, record.request_id, within([record]))
         return record
 
     def get_requests(self, requests: Sequence[RequestRecord]) -> list[RequestRecord]:
@@ -114,12 +117,15 @@ class SqlReader(ABC):
         return found
 
     def _whole(self, requests: Sequence[RequestRecord]) -> list[RequestRecord]:
-        params = {
+        params: dict[str, Any] = {
             "traces": [request.trace_id for request in requests],
             "requests": [request.request_id for request in requests],
         }
         where = "trace_id IN {traces:Array(String)} AND request_id IN {requests:Array(String)}"
         order = "ORDER BY spool_segment, spool_offset, spool_row"
+        known = min(request.started_at for request in requests) > 0
+        if known:
+            where, params = f"{where} AND {WITHIN}", params | within(requests)
         try:
             heads = self.query(f"SELECT {select(RequestRecord)} FROM requests WHERE {where}", params)
             rows = self.query(
@@ -157,21 +163,24 @@ class SqlReader(ABC):
         )
 
     def attempts(self, trace_id: str, request_id: str = "") -> list[AttemptRecord]:
-        found = self._of(trace_id, request_id, AttemptRecord, "attempts")
-        findings = self.findings(trace_id, request_id)
+        return self._attempts(trace_id, request_id, {})
+
+    def findings(self, trace_id: str, request_id: str = "") -> list[FindingRecord]:
+        return self._of(trace_id, request_id, {}, FindingRecord, "findings")
+
+    def _attempts(self, trace_id: str, request_id: str, within: Mapping[str, int]) -> list[AttemptRecord]:
+        found = self._of(trace_id, request_id, within, AttemptRecord, "attempts")
+        findings = self._of(trace_id, request_id, within, FindingRecord, "findings")
         for attempt in found:
             attempt.findings = [f for f in findings if (f.choice, f.attempt) == (attempt.choice, attempt.attempt)]
         return found
 
-    def findings(self, trace_id: str, request_id: str = "") -> list[FindingRecord]:
-        return self._of(trace_id, request_id, FindingRecord, "findings")
-
-    def _of(self, trace_id: str, request_id: str, record: type[T], table: str) -> list[T]:
+    def _of(self, trace_id: str, request_id: str, within: Mapping[str, int], record: type[T], table: str) -> list[T]:
         rows = self.query(
             f"SELECT {select(record)} FROM {table} WHERE trace_id = {{trace:String}}"
-            f"{' AND request_id = {request:String}' if request_id else ''} "
+            f"{' AND request_id = {request:String}' if request_id else ''}{' AND ' + WITHIN if within else ''} "
             "ORDER BY spool_segment, spool_offset, spool_row",
-            {"trace": trace_id, "request": request_id},
+            {"trace": trace_id, "request": request_id, **within},
         )
         return [to_record(row, record) for row in rows]
 
@@ -182,6 +191,21 @@ class SqlReader(ABC):
             {"trace": trace_id},
         )
         return [to_record(row, OutcomeRecord) for row in rows]
+
+
+WITHIN: Final = (
+    "started_at BETWEEN fromUnixTimestamp64Micro({first:Int64}, 'UTC') "
+    "AND fromUnixTimestamp64Micro({last:Int64}, 'UTC')"
+)
+"""A partition is a day: what cannot have anything of some requests is not looked at."""
+
+
+def within(requests: Sequence[RequestRecord]) -> dict[str, int]:
+    """The parameters of WITHIN: the attempts of these requests began in it."""
+    return {
+        "first": round(min(request.started_at for request in requests) * 1e6) - SLACK_US,
+        "last": round(max(request.started_at + request.duration_ms / 1e3 for request in requests) * 1e6) + SLACK_US,
+    }
 
 
 def conditions(filters: RequestFilter) -> tuple[str, dict[str, Any]]:
