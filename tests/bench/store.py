@@ -234,7 +234,7 @@ def _cpu_of(pid: int) -> float:
 
 @contextmanager
 def _server(directory: Path) -> Iterator[tuple[Target, int]]:
-    from tests.trace.clickhouse_server import Server
+    from tests.clickhouse_server import Server
 
     directory.mkdir(parents=True, exist_ok=True)
     server = Server(directory, memory=2_000_000_000)

@@ -16,7 +16,6 @@ import pytest
 from clickhouse_server import Server
 
 from guard.trace.record import AttemptRecord, FindingRecord, RequestRecord
-from tests.trace.clickhouse_server import Server
 
 Make = Callable[..., RequestRecord]
 Start = Callable[..., "subprocess.Popen[bytes]"]
