@@ -10,6 +10,7 @@ import asyncio
 import gc
 import os
 import signal
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -20,6 +21,7 @@ from guard.build import build_engine, build_tracing
 from guard.config import Config
 from guard.constraint.cache import ConstraintCache
 from guard.pipeline import Pipeline
+from guard.probing import Prober
 from guard.server.asgi import serve_http
 from guard.server.grpc import create_server
 from guard.server.openai import OpenAIApp
@@ -64,6 +66,10 @@ async def serve(config: Config, announce: Announce) -> None:
         await tracing.start()
         stack.push_async_callback(tracing.aclose)
         pipeline = Pipeline(config, engines, constraints, tracing)
+        if config.health.probe_interval:
+            prober = Prober(config, engines, pipeline.traffic, time.monotonic, tracing.metrics.probe)
+            probing = asyncio.ensure_future(prober.run())
+            stack.push_async_callback(_ended, probing)
         keys = config.listen.api_keys()
         drains: list[Callable[[], Awaitable[None]]] = []
         stack.push_async_callback(_all_at_once, drains)
@@ -99,6 +105,11 @@ async def serve(config: Config, announce: Announce) -> None:
 
 async def _all_at_once(drains: Sequence[Callable[[], Awaitable[None]]]) -> None:
     await asyncio.gather(*(drain() for drain in drains))
+
+
+async def _ended(task: asyncio.Future[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _finish(stop: Callable[[], None], serving: asyncio.Future[None]) -> None:

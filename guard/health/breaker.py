@@ -82,6 +82,10 @@ class Breaker:
             return "closed"
         return "open" if now < self._opened_at + self._open_for else "half_open"
 
+    @property
+    def closed(self) -> bool:
+        return self._opened_at == -math.inf
+
     def admits(self, now: float) -> bool:
         if self._opened_at == -math.inf:
             return True

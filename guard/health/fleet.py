@@ -6,6 +6,7 @@ that is never judged (its caller left) says nothing. Pure; times are seconds on 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -46,7 +47,17 @@ class EngineState(Struct):
 
 
 class _Engine:
-    __slots__ = ("breaker", "busy_until", "cause", "credit", "draining", "openings", "places", "under_way")
+    __slots__ = (
+        "breaker",
+        "busy_until",
+        "cause",
+        "credit",
+        "draining",
+        "last_asked",
+        "openings",
+        "places",
+        "under_way",
+    )
 
     def __init__(self, rules: HealthSettings, places: int, draining: bool) -> None:
         self.breaker = Breaker(rules)
@@ -57,6 +68,7 @@ class _Engine:
         self.credit = 0.0
         self.cause = ""
         self.openings = 0
+        self.last_asked = -math.inf
 
 
 class Fleet:
@@ -71,6 +83,7 @@ class Fleet:
         draining: Iterable[str] = (),
     ) -> None:
         self._enforces = rules.mode == "enforce"
+        self._probed = rules.probe_interval > 0
         gone = set(draining)
         self._engines = {name: _Engine(rules, places, name in gone) for name, places in engines.items()}
         self._routes = [tuple(route) for route in routes]
@@ -80,9 +93,21 @@ class Fleet:
     # --- may it be asked ---------------------------------------------------------------------------------------------
 
     def takes(self, name: str, now: float) -> bool:
-        """Whether a new attempt may go to this engine."""
+        """Whether a new attempt of a caller's may go to this engine. Where engines are probed, those that are being
+        tried are left to the probes."""
         engine = self._engines[name]
-        return not engine.draining and (not self._enforces or engine.breaker.admits(now))
+        if engine.draining:
+            return False
+        return not self._enforces or (engine.breaker.closed if self._probed else engine.breaker.admits(now))
+
+    def due(self, name: str, now: float, interval: float) -> bool:
+        """Whether the engine is to be probed: it is being tried, or was asked nothing for ``interval`` seconds."""
+        engine = self._engines[name]
+        if engine.draining or self.full(name):
+            return False
+        if engine.breaker.closed:
+            return not engine.under_way and now - engine.last_asked >= interval
+        return engine.breaker.admits(now)
 
     def busy(self, name: str, now: float) -> bool:
         """Whether it asked to be left alone for a while: then another is better, if there is one."""
@@ -130,6 +155,7 @@ class Fleet:
     def begin(self, name: str, now: float) -> Ticket:
         engine = self._engines[name]
         engine.under_way += 1
+        engine.last_asked = now
         return Ticket(name, engine.breaker.begin(), now)
 
     def leave(self, ticket: Ticket) -> None:

@@ -61,6 +61,9 @@ class Metrics:
         self._engine_failures = Gauge(
             "outguard_engine_failure_ratio", "The share of failures lately.", ("engine",), registry=registry
         )
+        self._probes = Counter(
+            "outguard_probes", "Requests with a known answer.", ("engine", "outcome"), registry=registry
+        )
         self._engine_openings = Gauge(
             "outguard_engine_openings", "How often its breaker opened since the start.", ("engine",), registry=registry
         )
@@ -113,6 +116,9 @@ class Metrics:
             self._child(self._engine_under_way, one.name).set(one.under_way)
             self._child(self._engine_failures, one.name).set(one.failure_rate)
             self._child(self._engine_openings, one.name).set(one.openings)
+
+    def probe(self, engine: str, outcome: str) -> None:
+        self._child(self._probes, engine, outcome).inc()
 
     def spool(self, size: int, written: int, lost: Mapping[str, int]) -> None:
         self._spool_bytes.set(size)

@@ -18,6 +18,7 @@ from sidecar_process import Played, Sidecar, until
 
 from guard.cli import main
 from guard.client import CallError
+from guard.health.known_answer import WORDS
 
 GOOD = Reply(sse(*map(chunk, ("All", " is", " well.")), chunk(finish="stop")))
 SICK = Reply(sse(*[chunk("!")] * 200, chunk(finish="length")), every=400, delay=0.01)
@@ -158,3 +159,22 @@ def test_load_is_shed_in_both_protocols(ward: Ward) -> None:
         assert time.monotonic() - began < 3
         assert ward.sidecar.trace(raised.value.trace_id).error_code == "overloaded"
         assert all(one.result().cut for one in held)
+
+
+def test_an_engine_that_was_out_is_probed_back_in_and_no_caller_pays(tmp_path: Path) -> None:
+    words = [" ".join(WORDS)[i : i + 4] for i in range(0, len(" ".join(WORDS)), 4)]
+    good = Reply(sse(*map(chunk, words), chunk(finish="stop")))
+    one, two = Played(good), Played(GOOD)
+    health = {"failures": 2, "open_initial": 0.3, "probe_interval": 0.2}
+    with Sidecar(tmp_path, {"one": one.url, "two": two.url}, dialect="plain", health=health) as sidecar:
+        assert until(lambda: sidecar.metric("outguard_probes_total") >= 2)
+        assert 'outguard_probes_total{engine="one",outcome="ok"}' in sidecar.get("/metrics").text
+        one.play(Reply(b"oops", 500, {}, framing="length"))
+        assert until(lambda: 'engine_state{engine="one",state="closed"} 0.0' in sidecar.get("/metrics").text)
+        assert sidecar.post().json["outguard"]["recoveries"] == []
+        one.play(good)
+        assert until(lambda: 'engine_state{engine="one",state="closed"} 1.0' in sidecar.get("/metrics").text)
+        assert sidecar.metric("outguard_requests_total") == 1
+    assert not sidecar.faults
+    one.close()
+    two.close()
