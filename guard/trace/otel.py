@@ -1,8 +1,9 @@
-"""Spans and metrics over OTLP/HTTP, made from finished records in the writer process.
+"""Spans, metrics and log records over OTLP/HTTP, made from finished records in the writer process.
 
 Nothing of it runs where answers stream. An endpoint that is dead costs what its bounded queue holds, never the writer's
 time: exports run on threads of their own, and the end waits for them for a few seconds at most. After the writer was
-killed the last records before that are told again: spans have the same ids, the sums of metrics count them twice.
+killed the last records before that are told again: spans have the same ids, the sums of metrics count them twice, log
+records come twice.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ import threading
 from typing import Any, Final
 
 from opentelemetry import trace
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
@@ -24,6 +29,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from guard import __version__
+from guard.trace.events import Event, events
 from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord
 from guard.trace.rows import Packed, Record
 from guard.trace.spans import OPERATIONS, SpanData, spans
@@ -64,7 +70,7 @@ class Telemetry:
     def __init__(
         self, endpoint: str, service_name: str = "outguard", *, metrics_seconds: float = METRICS_SECONDS
     ) -> None:
-        base = endpoint.rstrip("/").removesuffix("/v1/traces").removesuffix("/v1/metrics")
+        base = endpoint.rstrip("/").removesuffix("/v1/traces").removesuffix("/v1/metrics").removesuffix("/v1/logs")
         resource = Resource.create({"service.name": service_name, "service.version": __version__})
         self._ids = _GivenIds()
         self._tracers = TracerProvider(
@@ -78,6 +84,16 @@ class Telemetry:
                 max_export_batch_size=512,
             )
         )
+        self._loggers = LoggerProvider(resource, shutdown_on_exit=False)
+        self._loggers.add_log_record_processor(
+            BatchLogRecordProcessor(
+                OTLPLogExporter(f"{base}/v1/logs", timeout=EXPORT_SECONDS),
+                schedule_delay_millis=1_000,
+                max_export_batch_size=512,
+                max_queue_size=20_000,
+            )
+        )
+        self._logger = self._loggers.get_logger("outguard", __version__)
         reader = PeriodicExportingMetricReader(
             OTLPMetricExporter(f"{base}/v1/metrics", timeout=EXPORT_SECONDS),
             export_interval_millis=metrics_seconds * 1e3,
@@ -134,12 +150,20 @@ class Telemetry:
             self._executions.add(1, {"outguard.ok": record.ok})
         elif isinstance(record, LossRecord):
             self._lost.add(record.count, {"outguard.reason": record.reason})
+        else:
+            return  # what engines say of themselves: their own pages are for that
+        for event in events(record):
+            self._log(event)
 
     def shutdown(self) -> None:
         """Export what is left, for at most SHUTDOWN_SECONDS."""
         ends = [
             threading.Thread(target=end, args=arguments, daemon=True)
-            for end, arguments in ((self._tracers.shutdown, ()), (self._meters.shutdown, (SHUTDOWN_SECONDS * 1e3,)))
+            for end, arguments in (
+                (self._tracers.shutdown, ()),
+                (self._loggers.shutdown, ()),
+                (self._meters.shutdown, (SHUTDOWN_SECONDS * 1e3,)),
+            )
         ]
         for thread in ends:
             thread.start()
@@ -149,6 +173,21 @@ class Telemetry:
             if thread.is_alive():
                 log.warning("telemetry was not exported to the end: its endpoint does not answer")
                 return
+
+    def _log(self, event: Event) -> None:
+        told = LogRecord(
+            timestamp=event.at_ns,
+            event_name=event.name,
+            severity_text=event.severity,
+            severity_number=SeverityNumber[event.severity],
+            body=event.body,
+            attributes=event.attributes,
+        )
+        if event.trace_id:
+            told.trace_id = int(event.trace_id, 16)
+        if event.span_id:
+            told.span_id, told.trace_flags = int(event.span_id, 16), _FLAGS
+        self._logger.emit(told)
 
     def _span(self, data: SpanData) -> None:
         self._ids.trace_id, self._ids.span_id = int(data.trace_id, 16), int(data.span_id, 16)

@@ -41,7 +41,7 @@ class SpanData(Struct):
 
 def spans(record: RequestRecord) -> list[SpanData]:
     """The request's first. Empty when the caller's trace is not sampled, or the record has no valid ids."""
-    if not record.sampled or not _is_id(record.trace_id, 32) or not _is_id(record.span_id, 16):
+    if not record.sampled or not is_id(record.trace_id, 32) or not is_id(record.span_id, 16):
         return []
     operation = OPERATIONS.get(record.kind, record.kind)
     start = _ns(record.started_at)
@@ -50,7 +50,7 @@ def spans(record: RequestRecord) -> list[SpanData]:
         kind="server",
         trace_id=record.trace_id,
         span_id=record.span_id,
-        parent_span_id=record.parent_span_id if _is_id(record.parent_span_id, 16) else "",
+        parent_span_id=record.parent_span_id if is_id(record.parent_span_id, 16) else "",
         remote_parent=True,
         start_ns=start,
         end_ns=start + _ms(record.duration_ms),
@@ -186,7 +186,8 @@ def _ms(milliseconds: float) -> int:
     return max(0, round(milliseconds * 1e6))
 
 
-def _is_id(text: str, digits: int) -> bool:
+def is_id(text: str, digits: int) -> bool:
+    """Whether a text is an id of OpenTelemetry: so many hex digits, and not all zero."""
     if len(text) != digits:
         return False
     try:

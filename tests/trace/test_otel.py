@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import re
 import socket
 import subprocess
 import threading
@@ -14,13 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
+from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 
+from guard import trace
 from guard.trace.context import attempt_span_id
 from guard.trace.drain import Drain
+from guard.trace.events import events
 from guard.trace.otel import SHUTDOWN_SECONDS, Telemetry
-from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord
+from guard.trace.record import AttemptRecord, LossRecord, OutcomeRecord, RequestRecord, ScrapeRecord
 from guard.trace.spans import spans
 from guard.trace.spool import Spool
 from guard.trace.tracing import Tracing
@@ -35,6 +41,7 @@ class Collector:
         self.spans: list[Any] = []
         self.services: set[str] = set()
         self.metrics: dict[str, list[Any]] = {}
+        self.logs: list[Any] = []
         self.bytes = b""
         outer = self
 
@@ -62,6 +69,11 @@ class Collector:
                 self.services.add(attributes(resource.resource)["service.name"])
                 for scope in resource.scope_spans:
                     self.spans += scope.spans
+        elif path == "/v1/logs":
+            for resource in ExportLogsServiceRequest.FromString(body).resource_logs:
+                self.services.add(attributes(resource.resource)["service.name"])
+                for scope in resource.scope_logs:
+                    self.logs += scope.log_records
         elif path == "/v1/metrics":
             for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
                 for scope in resource.scope_metrics:
@@ -174,6 +186,63 @@ def test_the_sums(collector: Collector, make: Make) -> None:
     assert collector.total("gen_ai.server.time_to_first_token") == 5
     assert collector.total("gen_ai.client.token.usage", gen_ai_token_type="output", outguard_engine="primary") == 4
     assert b"no such row" not in collector.bytes
+
+
+def test_what_went_wrong_is_logged_beside_the_spans(collector: Collector, make: Make) -> None:
+    record = make(1, outcome="failed", error_code="collapsed", recovered=False)
+    telemetry = Telemetry(collector.endpoint, "guard-of-tests")
+    telemetry.observe(record)
+    telemetry.observe(OutcomeRecord(record.trace_id, "call", 5.0, False, "no such row"))
+    telemetry.observe(LossRecord("0", "disk", 17, 1.0, 2.0))
+    telemetry.observe(ScrapeRecord(1.0, "primary", "b", []))
+    telemetry.shutdown()
+    told = [(log.event_name, log.severity_text, log.span_id.hex()) for log in collector.logs]
+    first = attempt_span_id(record.span_id, 0, 1)
+    assert told == [
+        ("outguard.finding", "ERROR", first),
+        ("outguard.finding", "WARN", first),
+        ("outguard.contradiction", "ERROR", first),
+        ("outguard.attempt.failed", "WARN", first),
+        ("outguard.request.failed", "ERROR", record.span_id),
+        ("outguard.execution.failed", "WARN", ""),
+        ("outguard.records.lost", "ERROR", ""),
+    ]
+    assert {log.trace_id.hex() for log in collector.logs} == {record.trace_id, ""}
+    assert {span.span_id.hex() for span in collector.spans} >= {first, record.span_id}
+    assert attributes(collector.logs[0])["outguard.engine.image"] == "img:1.2"
+    assert collector.logs[4].time_unix_nano == round((record.started_at + 0.1205) * 1e6) * 1000
+    for text in (record.output_text, record.request_body, record.attempts[0].output_text, "14 times", "no such row"):
+        assert text.encode() not in collector.bytes
+
+
+def test_a_request_that_ended_well_says_nothing() -> None:
+    plain = RequestRecord("1" * 32, "r", 1.0, span_id="2" * 16, attempts=[AttemptRecord(0, 1, "e")])
+    assert events(plain) == []
+    assert events(OutcomeRecord("1" * 32, "call", 1.0, True)) == []
+    plain.recovered, plain.attempts_made = True, 2
+    assert [event.name for event in events(plain)] == ["outguard.request.recovered"]
+
+
+@pytest.mark.parametrize("trace_id", ["", "0" * 32, "nonsense"])
+def test_events_without_a_trace_are_told_all_the_same(trace_id: str, make: Make) -> None:
+    found = events(make(1, trace_id=trace_id))
+    assert len(found) == 5
+    assert {(event.trace_id, event.span_id) for event in found} == {("", "")}
+
+
+def test_the_names_are_the_conventions() -> None:
+    """Every ``gen_ai`` name that is used is one of the semantic conventions that are installed."""
+    known = {
+        value
+        for module in (gen_ai_attributes, gen_ai_metrics)
+        for value in vars(module).values()
+        if isinstance(value, str)
+    }
+    used = set()
+    for name in ("spans", "otel", "events"):
+        used |= set(re.findall(r'"(gen_ai\.[a-z_.]+)"', Path(f"{trace.__path__[0]}/{name}.py").read_text()))
+    assert len(used) > 15
+    assert used <= known, used - known
 
 
 def test_a_caller_who_wants_no_spans_gets_none(make: Make) -> None:
