@@ -1,9 +1,10 @@
 """What it costs to hold a real engine to a schema from outside, beside its own constraint.
 
-``python -m tests.bench.enforcement [--requests 50] [--max-enforcements 12] [--blind] [--show]``: the same requests
-twice over one llama.cpp engine, once with its own constraint and once with the constraint withheld (``constraints:
-guard``), so that only the guard holds it to the schema. Prompts, schemas, seeds and temperatures follow from the
-request's number. Exit code 0: every answer was valid.
+``python -m tests.bench.enforcement [--requests 50] [--calls 20] [--max-enforcements 12] [--blind] [--show]``: the same
+requests twice over one llama.cpp engine, once with its own constraint and once with the constraint withheld
+(``constraints: guard``), so that only the guard holds it to the schema; and requests that demand a tool call of a
+template that knows no tools (enforced_calls.py). Prompts, schemas, seeds and temperatures follow from the request's
+number. Exit code 0: every answer was valid.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from guard.trace.tracing import Tracing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import engine_process
+
+from tests.bench.enforced_calls import calls
 
 MAX_TOKENS = 120
 
@@ -288,10 +291,10 @@ def report(name: str, answers: list[Got]) -> None:
         print(f"{'':11}{times:4} {origin}")
 
 
-async def compare(url: str, requests: int, most: int, *, show: bool, blind: bool) -> bool:
+async def compare(url: str, requests: int, called: int, most: int, *, show: bool, blind: bool) -> bool:
     ok = True
     async with over(url, most, blind=blind) as (pipeline, tracing):
-        for model in ("own", "withheld"):
+        for model in ("own", "withheld") if requests else ():
             answers = [await ask(pipeline, tracing, number, model) for number in range(requests)]
             report(model, answers)
             for answer in answers:
@@ -300,12 +303,13 @@ async def compare(url: str, requests: int, most: int, *, show: bool, blind: bool
                     if isinstance(answer.end, Failed):
                         print(f"      {answer.end.code}: {answer.end.message}")
             ok = ok and all(answer.valid for answer in answers)
-    return ok
+        return await calls(pipeline, called, "withheld", show=show) and ok if called else ok
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="The cost of holding a real engine to a schema from outside.")
     parser.add_argument("--requests", type=int, default=50, help="how many, each way")
+    parser.add_argument("--calls", type=int, default=20, help="how many requests that demand a tool call")
     parser.add_argument("--max-enforcements", type=int, default=12)
     parser.add_argument("--threads", type=int, default=1, help="of the engine")
     parser.add_argument("--blind", action="store_true", help="the engine held from outside names no other tokens")
@@ -317,7 +321,14 @@ def main() -> int:
     engine = engine_process.start_engine(parallel=1, context=2048, threads=options.threads)
     try:
         ok = asyncio.run(
-            compare(engine.url, options.requests, options.max_enforcements, show=options.show, blind=options.blind)
+            compare(
+                engine.url,
+                options.requests,
+                options.calls,
+                options.max_enforcements,
+                show=options.show,
+                blind=options.blind,
+            )
         )
     finally:
         engine.stop()
