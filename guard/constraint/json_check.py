@@ -20,7 +20,7 @@ from typing import Final, Literal
 from detectors.finding import Finding
 from guard.constraint.forced import forced_text
 from guard.constraint.json_syntax import DONE, JsonError, JsonReader
-from guard.constraint.judge import CLOSING, Judge, locate, pointer_of
+from guard.constraint.judge import CLOSING, Judge, locate, pointer_of, syntax_error
 from guard.constraint.schema_frame import Violation
 from guard.constraint.schema_graph import SchemaGraph
 from guard.constraint.schema_walk import SchemaWalk
@@ -59,6 +59,7 @@ class JsonChecker:
         self._edge = ""
         self._edge_at = 0
         self._fenced = False
+        self._refused_at_once = False
 
     # --- feeding -----------------------------------------------------------------------------------------------------
 
@@ -98,7 +99,9 @@ class JsonChecker:
             self.safe = self.good = self._fed
             return ()
         found: list[Finding] = []
-        if self._stage == _HEAD and self._edge:
+        if self._stage == _DEAD and self._refused_at_once:
+            found.extend(self._no_json())
+        elif self._stage == _HEAD and self._edge:
             found.append(self._error("json.truncated", self._edge_at, "the answer ends in an opening code fence"))
         elif self._stage == _HEAD:
             found.append(self._error("json.truncated", self._fed, "the answer holds no JSON document"))
@@ -113,6 +116,15 @@ class JsonChecker:
                     self.drops.append((start, self._fed))
             self.safe = self.good = self._fed
         return found
+
+    def _no_json(self) -> Sequence[Finding]:
+        """Prose often begins like a value of a wrong type (``1. Name``, ``not yet``): then it is no JSON at all."""
+        text, base = "".join(self._texts), self._reader.base
+        wrong = syntax_error(text, base)
+        if wrong is None:
+            return ()
+        at, message = wrong
+        return (Finding("json.invalid", "error", message, onset=at, detected_at=min(at + 1, len(text))),)
 
     def _head(self, text: str, at: int) -> Sequence[Finding]:
         start = 0
@@ -256,6 +268,7 @@ class JsonChecker:
     def _violated(self, broken: Violation) -> Finding:
         evidence = {"pointer": broken.pointer, "keyword": broken.keyword}
         message = f"{broken.pointer or 'the root'}: {broken.message}"
+        self._refused_at_once = broken.keyword == "type" and not broken.pointer
         return self._error(f"schema.{broken.keyword}", broken.at, message, good=broken.good, evidence=evidence)
 
     def _refused_by_judge(self) -> Finding:

@@ -104,6 +104,19 @@ def locate(text: str, base: int, path: Sequence[str | int]) -> tuple[int, int]:
     return finder.found
 
 
+def syntax_error(text: str, base: int) -> tuple[int, str] | None:
+    """Where the text from ``base`` on is no JSON, and why; None where it is, or breaks off in the middle."""
+    reader = JsonReader(_Finder(()), base)
+    try:
+        used = reader.feed(text[base:])
+    except JsonError as error:
+        return error.at, error.message
+    rest = text[base + used :]
+    if rest.strip(" \t\r\n"):
+        return base + used, "text follows the JSON value"
+    return None
+
+
 class _Finder:
     """A sink that knows where it is."""
 
