@@ -138,7 +138,7 @@ JSON_CASES = [
     says("cut at the token limit", P, '{"name": "Bo", "ag', "block", ("json",), finish="length"),
     says("whole at the token limit", P, '{"name": "Bo", "age": 3}', "pass", finish="length"),
     says("cut, called stop", P, '{"name": "Bo", "age": 3', "block", ("json",)),
-    says("deep nesting", JSON_OBJECT, '{"a": ' + "[" * 400 + "]" * 400 + "}", "block"),
+    says("deep nesting", JSON_OBJECT, '{"a": ' + '[{"b": ' * 60 + "1" + "}]" * 60 + "}", "pass"),
     says("white space without end", P, '{"name":' + " \n" * 400, "block", ("whitespace", "json"), finish="length"),
     says("a markdown list instead", JSON_OBJECT, "- name: Bo\n- age: 3", "block", ("json",)),
     says("a refusal in words", P, "I'm sorry, I can't do that.", "block", ("json",)),
@@ -399,7 +399,7 @@ TOOL_CASES = [
             "content": "Sunny.",
             "reasoning_content": f'<tool_call>\n{{"name": "get_weather", "arguments": {OSLO}}}\n</tool_call>',
         },
-        ("repair"),
+        ("repair",),
         ("tool", "leak"),
     ),
     Case(
