@@ -20,7 +20,6 @@ FAMILIES: Final = (
     "encoding",
     "stream",
     "numeric",
-    "privacy",
     "json",
     "schema",
     "regex",

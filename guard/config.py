@@ -17,9 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from guard.constraint.formats.families import FORMATS
 from guard.constraint.formats.reasoning import FORMATS as REASONING_FORMATS
+from guard.cross_request import CrossRequestSettings
 from guard.health.settings import HealthSettings
 from guard.limits import Limits
-from guard.section import Seconds
+from guard.section import MayBeOff, Seconds
+from guard.thresholds import Thresholds
 from guard.trace.store import parse_dsn
 
 Section = TypeVar("Section", bound=BaseModel)
@@ -113,10 +115,11 @@ class Policy(_Section):
     holds its end until it is valid; on_complete lets nothing out before that. ``repairs``: changes that lose nothing
     are made. ``resume``: an answer may go on from another engine in the middle. ``max_enforcements``: how often an
     answer that broke its format may go on from where it had not yet, beside the attempts; 0: never. ``vary``: one that
-    collapsed twice at the same place may go on with other sampling than the caller's, once.
+    collapsed twice at the same place may go on with other sampling than the caller's, once. ``thresholds``: what it
+    takes to condemn an answer (guard/thresholds.py).
     """
 
-    detectors: Literal["enforce", "observe", "off"] = "enforce"
+    detectors: Annotated[Literal["enforce", "observe", "off"], MayBeOff] = "enforce"
     constraints: Literal["enforce", "observe"] = "enforce"
     max_attempts: Annotated[int, Field(ge=1, le=10)] = 3
     max_enforcements: Annotated[int, Field(ge=0, le=1000)] = 12
@@ -126,6 +129,7 @@ class Policy(_Section):
     vary: bool = True
     backoff_initial: Seconds = 0.1
     backoff_max: Seconds = 2.0
+    thresholds: Thresholds = Thresholds()
 
 
 class Retention(_Section):
@@ -179,6 +183,7 @@ class Config(_Section):
     policies: Annotated[dict[str, Policy], Field(validate_default=True)] = {}
     trace: TraceConfig = TraceConfig()
     limits: Limits = Limits()
+    cross_request: CrossRequestSettings = CrossRequestSettings()
     health: HealthSettings = HealthSettings()
 
     @field_validator("policies")
@@ -217,6 +222,9 @@ class Config(_Section):
         key = self.listen.api_keys_env
         if key and key not in os.environ:
             problems.append((("listen", "api_keys_env"), f"the variable {key} is not set"))
+        secret = self.cross_request.key_env
+        if secret and not os.environ.get(secret):
+            problems.append((("cross_request", "key_env"), f"the variable {secret} is not set"))
         password = self.trace.password_env
         if password and password not in os.environ:
             problems.append((("trace", "password_env"), f"the variable {password} is not set"))

@@ -209,6 +209,11 @@ class Evidence:
     def trace_id(self) -> str:
         return self.record.trace_id
 
+    @property
+    def name(self) -> str:
+        """Tells it apart from every other request, of the same trace too."""
+        return f"{self.context.trace_id}/{self.context.span_id}"
+
     def close(self, now: float, outcome: str = "") -> RequestRecord:
         """The finished record. ``outcome`` is given when the answers did not come to their own end."""
         record = self.record
@@ -289,13 +294,15 @@ def _runner_up(entry: dict[str, Any]) -> float:
 
 
 def _finding(finding: Any, attempt: AttemptRecord) -> FindingRecord:
+    """Which other request it was is for whoever reads the traces, and not for the caller."""
+    other = finding.evidence.get("other_request", "")
     return FindingRecord(
         code=finding.code,
         severity=finding.severity,
         channel=finding.channel,
         onset=finding.onset,
         detected_at=finding.detected_at,
-        message=finding.message,
+        message=f"{finding.message} (trace {other.partition('/')[0]})" if other else finding.message,
         confidence=finding.confidence,
         attempt=attempt.attempt,
         choice=attempt.choice,

@@ -25,13 +25,14 @@ from guard.build import status
 from guard.check import CALLER, Check
 from guard.config import Config, EngineConfig
 from guard.constraint.cache import ConstraintCache
+from guard.cross_request import alarm_of
 from guard.engines.contract import Engine, EngineError, EngineStream, ResumeUnsupported
 from guard.events import Closed, Failed, Finished, GuardEvent, Started
 from guard.evidence import AttemptEvidence, Evidence, checked
 from guard.health.fleet import Ticket
 from guard.merge import merged
 from guard.normalise import to_openai_body
-from guard.plan import plan_for
+from guard.plan import plan_for, prompt_text
 from guard.prefixes import Prefixes
 from guard.reading import Reading
 from guard.relay import Deliver, Relay
@@ -71,6 +72,7 @@ class Pipeline:
         self._under_way = 0
         self._stopping = False
         self._prefixes = Prefixes()
+        self._cross_request = alarm_of(config.cross_request, secrets.token_bytes)
         self._started_at = int(time.time())
 
     # --- the request's way -------------------------------------------------------------------------------------------
@@ -84,7 +86,7 @@ class Pipeline:
         try:
             job = await admit(self._config, self._constraints, request, now=self._clock())
             evidence.record.policy = job.policy_name
-            plan = plan_for(request, job.policy, job.compiled, job.tools)
+            plan = self._plan(job, evidence)
             ticket = await self.traffic.entrance.first(job)
             yield [Started(request.id, evidence.trace_id, request.model, ticket.engine)]
             missing = request.n
@@ -107,11 +109,21 @@ class Pipeline:
             raise
         finally:
             self._under_way -= 1
+            if self._cross_request is not None:
+                self._cross_request.leave(evidence.name)
             if ticket is not None:
                 self.traffic.entrance.leave(ticket)
                 self.traffic.entrance.gone(request.tenant)
             if outcome is not None:
                 self._tracing.write(evidence.close(self._clock(), outcome))
+
+    def _plan(self, job: Job, evidence: Evidence) -> Plan:
+        """What its answers are held against; with the alarm for other requests' text on, its prompt is known to it."""
+        alarm = self._cross_request
+        if alarm is None or job.policy.detectors == "off":
+            return plan_for(job.request, job.policy, job.compiled, job.tools)
+        alarm.enter(evidence.name, prompt_text(job.request, said_by_others=True))
+        return plan_for(job.request, job.policy, job.compiled, job.tools, alarm.detector(evidence.name))
 
     def _choices(self, job: Job, plan: Plan, evidence: Evidence, deliver: Deliver | None, ticket: Ticket) -> Batches:
         if job.request.n == 1:

@@ -7,11 +7,11 @@ Made once a request; every attempt at the answer gets fresh ones from it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from detectors import Leak, Panel, StreamIntegrity
-from detectors import Policy as Thresholds
+from detectors.contract import Detector
 from detectors.empty import Facts
 from detectors.tail import Tail
 from guard.calling import owes_call
@@ -34,9 +34,10 @@ def plan_for(
     policy: Policy,
     compiled: CompiledConstraint | None,
     tools: Mapping[str, CompiledConstraint] | None = None,
+    beside: Callable[[str], Detector] | None = None,
 ) -> Plan:
     """``tools`` holds what was compiled already of the tools' schemas, by name; what is missing is compiled when
-    called."""
+    called. ``beside`` makes one more detector for a channel."""
     prompt = prompt_text(request)
     asked = prompt_text(request, said_by_others=True)
     json_content = request.constraint is not None and request.constraint.kind in ("json_schema", "json_object")
@@ -47,7 +48,8 @@ def plan_for(
             return Unwatched()
         is_json = channel.startswith("tool:") or (json_content and channel == CONTENT)
         leak = Leak(channel, prompt_text=prompt, tool_names=tool_names)
-        return Panel(Thresholds(), channel, prompt, json=is_json, extra=(Tail(), leak))
+        more = (beside(channel),) if beside else ()
+        return Panel(policy.thresholds.bars, channel, prompt, json=is_json, extra=(Tail(), leak, *more))
 
     def new_tools() -> ToolCallGuard:
         return ToolCallGuard(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+MayBeOff = BeforeValidator(lambda value: "off" if value is False else value)
+"""For a word that may be ``off``, which YAML reads as false."""
 
 
 class Section(BaseModel):

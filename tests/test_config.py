@@ -74,6 +74,23 @@ def test_a_small_file_is_enough() -> None:
             ("routes:", "health:\n  open_initial: 9\n  open_max: 3\nroutes:"),
             "c.yaml:7: health: open_max (3) is less than open_initial (9)",
         ),
+        (
+            ("routes:", "policies:\n  default:\n    thresholds:\n      phrase_copies: 1\nroutes:"),
+            "c.yaml:10: policies.default.thresholds.phrase_copies: ",
+        ),
+        (
+            ("routes:", "policies:\n  default:\n    thresholds: {phrases: 9}\nroutes:"),
+            "c.yaml:9: policies.default.thresholds.phrases: is not a known key",
+        ),
+        (
+            ("routes:", "policies:\n  default:\n    thresholds: {blank_chars: 100}\nroutes:"),
+            "c.yaml:9: policies.default.thresholds: trailing_blank_chars (192) is more than blank_chars (100)",
+        ),
+        (("routes:", "cross_request: {mode: on}\nroutes:"), "c.yaml:7: cross_request.mode: "),
+        (
+            ("routes:", "cross_request: {key_env: NO_SUCH_VARIABLE}\nroutes:"),
+            "c.yaml:7: cross_request.key_env: the variable NO_SUCH_VARIABLE is not set",
+        ),
     ],
 )
 def test_each_mistake_has_its_line_and_key(change: tuple[str, str], problem: str) -> None:
@@ -115,6 +132,7 @@ def test_the_commented_example_is_valid_and_states_the_defaults() -> None:
     assert shipped.trace == small.trace
     assert shipped.limits == small.limits
     assert shipped.health == small.health
+    assert shipped.cross_request == small.cross_request
     assert shipped.routes[0].balance == small.routes[0].balance
     assert shipped.engines[0].drain == small.engines[0].drain
     assert shipped.engines[0].timeouts == small.engines[0].timeouts

@@ -44,7 +44,7 @@ WEIGHTS: Final[tuple[tuple[str, str, float], ...]] = (
     ("open.*", _ALWAYS, 1.0),
     ("stream.*", _ALWAYS, 1.0),
     ("numeric.*", _ALWAYS, 1.0),
-    ("privacy.*", _ALWAYS, 1.0),
+    ("leak.cross_request", _ALWAYS, 1.0),
     ("empty.reasoning_only", _EARLY, 0.25),  # models do that by themselves
     ("leak.special_token", _EARLY, 0.5),
     ("leak.*", _EARLY, 0.25),  # a parser that is not set up, or the model's own habit

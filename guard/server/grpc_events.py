@@ -204,7 +204,7 @@ def _finding(event: Found) -> Any:
         onset=_count(finding.onset, UINT64),
         detected_at=_count(finding.detected_at, UINT64),
         confidence=finding.confidence,
-        evidence=_struct(finding.evidence) if finding.evidence else None,
+        evidence=_struct(_for_callers(finding.evidence)) if finding.evidence else None,
         engine=_text(event.engine),
         attempt=_count(event.attempt, UINT32),
     )
@@ -266,6 +266,11 @@ def _text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def _for_callers(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what names another caller's request."""
+    return {name: value for name, value in evidence.items() if name != "other_request"}
 
 
 def _struct(values: Mapping[str, Any]) -> Any:

@@ -36,7 +36,7 @@ SAYS = [
     ("regex.mismatch", {"accepted": True}, 0.5),
     ("grammar.mismatch", {"accepted": True}, 0.5),
     ("constraint.mismatch", {"accepted": True}, 0.5),
-    ("privacy.other_prompt", {}, 1.0),
+    ("leak.cross_request", {}, 1.0),
 ]
 SAYS_NOTHING = [
     ("open.refused", {"status": 400}),
