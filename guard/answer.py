@@ -6,7 +6,7 @@ Pure bookkeeping; the loop that drives it is in pipeline.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -98,6 +98,30 @@ class Answer:
         self._tried[self.engine] += 1
         self.spent.begin(delivered=self.delivered.tokens, seeded=self.seed.tokens if self.seed is not None else 0)
         self.retry_after = None
+
+    def twin(self, engine: str) -> Answer:
+        """The same answer, asked for on another engine at the same time, before anything has come of it."""
+        other = Answer(self.job, self.choice, self._capabilities, self._router)
+        other.engine, other.number = engine, self.number
+        return other
+
+    def goes_on(self, other: Answer) -> None:
+        """Instead of its twin."""
+        self.number = max(self.number, other.number)
+        self._tried += other._tried
+
+    def outrun_by(self, twin: Answer) -> list[GuardEvent]:
+        """What is said of it, unless it is kept to the end."""
+        told = Recovery(self.choice, twin.number, "hedge", self.engine, twin.engine, "open.first_token_late")
+        if twin.kept is None:
+            return [told]
+        twin.kept.append(told)
+        return []
+
+    def beside(self, now: float) -> str | None:
+        """The best engine for a twin, of those that have a place free."""
+        names = [name for name in self.job.engines if name != self.engine and self._router.free(name, now)]
+        return self._best(names, now)
 
     def attempt_request(self, traceparent: str) -> EngineRequest:
         """What to ask of the engine: what is left of the token budget, from what was delivered on."""
@@ -404,6 +428,9 @@ class Answer:
         """The least tried engine that takes requests, among equals one that constrains what is constrained, then as
         the route has it. None: there is none."""
         names = [n for n in self.job.engines if self._router.takes(n, now) and (not resume or self._resumes(n))]
+        return self._best(names, now)
+
+    def _best(self, names: Sequence[str], now: float) -> str | None:
         free = self.request.constraint is None
         return min(
             names,

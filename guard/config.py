@@ -115,8 +115,10 @@ class Policy(_Section):
     holds its end until it is valid; on_complete lets nothing out before that. ``repairs``: changes that lose nothing
     are made. ``resume``: an answer may go on from another engine in the middle. ``max_enforcements``: how often an
     answer that broke its format may go on from where it had not yet, beside the attempts; 0: never. ``vary``: one that
-    collapsed twice at the same place may go on with other sampling than the caller's, once. ``thresholds``: what it
-    takes to condemn an answer (guard/thresholds.py).
+    collapsed twice at the same place may go on with other sampling than the caller's, once. ``hedge_after``: seconds
+    without a first token (or p95: longer than nearly all first tokens of the route lately) after which a second engine
+    is asked as well, and the slower one is cancelled. ``thresholds``: what it takes to condemn an answer
+    (guard/thresholds.py).
     """
 
     detectors: Annotated[Literal["enforce", "observe", "off"], MayBeOff] = "enforce"
@@ -127,6 +129,7 @@ class Policy(_Section):
     json_release: Literal["streaming", "on_complete"] = "streaming"
     repairs: bool = True
     vary: bool = True
+    hedge_after: Annotated[float, Field(gt=0, le=3600)] | Literal["p95"] | None = None
     backoff_initial: Seconds = 0.1
     backoff_max: Seconds = 2.0
     thresholds: Thresholds = Thresholds()

@@ -69,8 +69,9 @@ class AttemptEvidence:
             action="stop",
         )
         self._constraint = request.constraint
-        self._started = now
+        self.started = now
         self._released = 0
+        self._notes: list[Finding] = []
 
     def saw(self, out: list[GuardEvent]) -> None:
         """What was released after the last arrival, with token ids and logprobs where the engine gave them."""
@@ -91,11 +92,11 @@ class AttemptEvidence:
 
     def close(self, guard: StreamGuard, now: float) -> None:
         record = self.record
-        record.duration_ms = (now - self._started) * 1e3
+        record.duration_ms = (now - self.started) * 1e3
         arrivals = self.arrivals
         record.chunks = len(arrivals)
         if arrivals:
-            record.first_token_ms = (arrivals[0] - self._started) * 1e3
+            record.first_token_ms = (arrivals[0] - self.started) * 1e3
         gaps = sorted(later - sooner for sooner, later in pairwise(arrivals))
         if gaps:
             record.inter_token_p50_ms = gaps[len(gaps) // 2] * 1e3
@@ -109,7 +110,7 @@ class AttemptEvidence:
         record.completion_tokens = guard.usage.completion_tokens if guard.usage else guard.tokens
         record.cached_tokens = guard.usage.cached_tokens if guard.usage else 0
         record.reasoning_tokens = guard.usage.reasoning_tokens if guard.usage else 0
-        record.findings = [_finding(finding, record) for finding in guard.findings]
+        record.findings = [_finding(finding, record) for finding in (*guard.findings, *self._notes)]
         record.contradictions = self._contradictions(guard)
 
     def decided(self, action: Action, why: Condemned | None, changed: Finding | None = None) -> None:
@@ -128,9 +129,16 @@ class AttemptEvidence:
         elif record.outcome == "condemned":
             record.onset = why.onset
 
+    def outrun(self) -> None:
+        """Another attempt at the same time was quicker; ``why`` is what this one had failed of, if it had."""
+        if self.why is not None:
+            self.decided(Action("retry"), self.why)
+        self.record.action = "outrun"
+
     def noted(self, code: str, message: str) -> None:
         """Something that the guard did about the engine, beside the answer."""
         found = Finding(code, "info", message, "stream")
+        self._notes.append(found)
         self.record.findings.append(_finding(found, self.record))
 
     def _contradictions(self, guard: StreamGuard) -> list[str]:
@@ -204,6 +212,10 @@ class Evidence:
             tools=len(request.tools),
             request_body=body.decode(),
         )
+
+    def goes_on_as(self, answer: Answer) -> None:
+        """The answer to a choice goes on as this one, which was asked for at the same time."""
+        self.answers = [answer if one.choice == answer.choice else one for one in self.answers]
 
     @property
     def trace_id(self) -> str:

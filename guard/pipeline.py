@@ -21,9 +21,10 @@ import msgspec
 
 from guard.admission import Job, admit
 from guard.answer import Answer
+from guard.attempt import Attempt, Attempts
 from guard.build import status
 from guard.check import CALLER, Check
-from guard.config import Config, EngineConfig
+from guard.config import Config
 from guard.constraint.cache import ConstraintCache
 from guard.cross_request import alarm_of
 from guard.engines.contract import Engine, EngineError, EngineStream, ResumeUnsupported
@@ -33,13 +34,11 @@ from guard.health.fleet import Ticket
 from guard.merge import merged
 from guard.normalise import to_openai_body
 from guard.plan import plan_for, prompt_text
-from guard.prefixes import Prefixes
-from guard.reading import Reading
+from guard.racing import Racing
 from guard.relay import Deliver, Relay
 from guard.request import GenerationRequest, RequestError
 from guard.seeded import Seeded
 from guard.service import EngineStatus, ModelInfo, Outcome
-from guard.stream import StreamGuard
 from guard.trace.context import RANDOM_BYTES, begin
 from guard.trace.record import OutcomeRecord
 from guard.trace.tracing import Tracing
@@ -71,8 +70,9 @@ class Pipeline:
         self._clock = clock
         self._under_way = 0
         self._stopping = False
-        self._prefixes = Prefixes()
         self._cross_request = alarm_of(config.cross_request, secrets.token_bytes)
+        self._attempts = Attempts(config.engines, self.traffic.fleet, clock)
+        self._racing = Racing(self.traffic, self._attempts, self._open, self._judged, clock)
         self._started_at = int(time.time())
 
     # --- the request's way -------------------------------------------------------------------------------------------
@@ -157,29 +157,25 @@ class Pipeline:
                 return
             if not answer.alone:
                 answer.engine = ticket.engine
-            engine = answer.engine
-            answer.begin()
-            config = self._engine_configs[engine]
-            reading = Reading(
-                plan,
-                answer.delivered,
-                tool_format=config.tool_format or "auto",
-                reasoning_format=config.reasoning_format,
-                model=config.model,
-                seeded=answer.seed is not None,
-                call=answer.call_reader(),
-            )
-            guard = StreamGuard(
-                plan, answer.delivered, choice=choice, attempt=answer.number, engine=engine, reading=reading
-            )
-            before = answer.delivered.total_chars()
-            trail = self._trail(evidence, answer, guard)
+            one = self._attempts.begin(answer, plan, evidence, ticket)
             try:
-                stream = await self._open(answer, trail)
+                told: list[GuardEvent] = []
+                hedge_after = self.traffic.hedge_after(answer)
+                if hedge_after is None:
+                    stream = await self._open(answer, one.trail)
+                else:
+                    one, stream = await self._racing.run(one, plan, evidence, hedge_after)
+                    if one.answer is not answer:
+                        told = answer.outrun_by(one.answer)
+                        answer, ticket = one.answer, one.ticket
+                        evidence.goes_on_as(answer)
+                guard, trail = one.guard, one.trail
                 if stream is not None:
                     relay = Relay(guard, answer, trail, self._clock, deliver)
                     relay.connect(stream)
                     async with aclosing(stream):
+                        if told:
+                            yield told
                         async for events in stream:
                             if out := relay.through(events):
                                 yield out
@@ -191,28 +187,32 @@ class Pipeline:
                     if out := relay.leaves(guard.cut()):
                         yield out
             finally:
-                self.traffic.entrance.leave(ticket)
-                trail.close(guard, self._clock())
+                self.traffic.entrance.leave(one.ticket)
+                one.trail.close(one.guard, self._clock())
 
-            now = self._clock()
-            why = trail.why
-            if why is not None and now >= job.deadline:
-                why = Condemned("deadline", f"the deadline passed ({why.message})", status=why.status)
-            self.traffic.judge(job, answer, guard, trail, ticket, why, before)
-            action = answer.end(guard, why, now)
+            why = self._judged(one)
+            action = answer.end(guard, why, self._clock())
             trail.decided(action, why, answer.changed(action))
 
             if why is None:
                 yield [*(answer.kept or ()), answer.finished(guard)]
                 return
             if action.kind == "fail":
-                yield [*(answer.kept or ()), answer.failed(action, why, config.dialect)]
+                yield [*(answer.kept or ()), answer.failed(action, why, self._engine_configs[one.engine].dialect)]
                 return
-            recovery = answer.recovery(action, engine, why)
+            recovery = answer.recovery(action, one.engine, why)
             if answer.kept is None:
                 yield recovery
             else:
                 answer.kept += recovery
+
+    def _judged(self, one: Attempt) -> Condemned | None:
+        """Why the attempt's answer must not stand; what it says of its engine is counted."""
+        why = one.trail.why
+        if why is not None and self._clock() >= one.answer.job.deadline:
+            why = Condemned("deadline", f"the deadline passed ({why.message})", status=why.status)
+        self.traffic.judge(one, why)
+        return why
 
     async def _open(self, answer: Answer, trail: AttemptEvidence) -> EngineStream | None:
         """The engine's stream; or None, and in ``trail.why`` what kept it from opening one. An answer that is held to
@@ -262,24 +262,6 @@ class Pipeline:
             retention=retention,
             service=self._config.trace.service_name,
         )
-
-    def _trail(self, evidence: Evidence, answer: Answer, guard: StreamGuard) -> AttemptEvidence:
-        request, now = answer.job.request, self._clock()
-        trail = AttemptEvidence(
-            _ITSELF if answer.alone else self._engine_configs[answer.engine],
-            request,
-            evidence.context,
-            choice=answer.choice,
-            attempt=answer.number,
-            wall=time.time(),
-            now=now,
-            concurrency=self.traffic.fleet.under_way(answer.engine),
-            resumed=answer.begun_at,
-            prefix_hint="" if answer.alone else self._prefixes.hint(answer.engine, request, now),
-        )
-        evidence.attempts.append(trail)
-        evidence.record.attempts.append(trail.record)
-        return trail
 
     # --- the rest of the service -------------------------------------------------------------------------------------
 
@@ -351,9 +333,6 @@ _ENDS = (Finished, Failed)
 
 _OURS = ("overloaded", "engine_unavailable", "deadline_exceeded")
 """Codes of refusals that are no mistake of the caller's."""
-
-_ITSELF = EngineConfig(name="outguard", url="http://127.0.0.1")
-"""On record for an attempt in which no engine was asked: the constraint had left nothing to say."""
 
 
 def _refused(error: EngineError, *, resuming: bool) -> Condemned:

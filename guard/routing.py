@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -25,6 +26,10 @@ HEAD_CHARS: Final = 1024
 """How much of a prompt's beginning decides where it goes: as a rule the system prompt, which is what is shared."""
 
 SPREAD: Final = 1.5
+REMEMBERED: Final = 200
+LEAST_SEEN: Final = 20
+"""First tokens that are remembered, and below which nothing is said of the next."""
+
 _WORD: Final = (1 << 64) - 1
 
 
@@ -42,6 +47,7 @@ class Router:
         origins: Mapping[str, tuple[str, ...]],
     ) -> None:
         self.budget = budget
+        self._first_tokens: deque[float] = deque(maxlen=REMEMBERED)
         self._fleet = fleet
         self._balanced = balanced
         self._place = {name: i for i, name in enumerate(engines)}
@@ -54,12 +60,12 @@ class Router:
         if not self._balanced:  # nearly always the first one
             cold = None
             for name in names:
-                if self._free(name, now) and not fleet.busy(name, now):
+                if self.free(name, now) and not fleet.busy(name, now):
                     if fleet.warm(name, now):
                         return name
                     cold = cold or name
-            return cold or next((name for name in names if self._free(name, now)), None)
-        able = [name for name in names if self._free(name, now)]
+            return cold or next((name for name in names if self.free(name, now)), None)
+        able = [name for name in names if self.free(name, now)]
         if len(able) < 2:
             return able[0] if able else None
         loads = {name: self._load(name, now) for name in able}
@@ -69,6 +75,15 @@ class Router:
         if loads[preferred] + 1 <= max(1.0, most) and not fleet.busy(preferred, now):
             return preferred
         return min(able, key=lambda name: (fleet.busy(name, now), loads[name], self._place[name]))
+
+    def spoke_after(self, seconds: float) -> None:
+        """A first token came."""
+        self._first_tokens.append(seconds)
+
+    def late(self) -> float | None:
+        """Seconds after which a first token is later than nearly all (the 95th percentile); None while too few came."""
+        seen = self._first_tokens
+        return sorted(seen)[int(len(seen) * 0.95)] if len(seen) >= LEAST_SEEN else None
 
     def takes(self, name: str, now: float) -> bool:
         return self._fleet.takes(name, now)
@@ -84,7 +99,8 @@ class Router:
             self._place[name],
         )
 
-    def _free(self, name: str, now: float) -> bool:
+    def free(self, name: str, now: float) -> bool:
+        """Whether it can take one more at once."""
         return self._fleet.takes(name, now) and not self._fleet.full(name)
 
     def _shared(self, name: str, failed: str) -> int:

@@ -6,16 +6,14 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from guard.admission import Job
 from guard.answer import Answer
+from guard.attempt import Attempt
 from guard.budget import RetryBudget
 from guard.config import Config
 from guard.entrance import Entrance
-from guard.evidence import AttemptEvidence
 from guard.health.attempt import verdict_of
 from guard.health.fleet import Fleet, Ticket
 from guard.routing import Router
-from guard.stream import StreamGuard
 from guard.watch import Condemned
 
 _log: Final = logging.getLogger("outguard.traffic")
@@ -53,33 +51,45 @@ class Traffic:
             per_tenant=limits.max_per_tenant,
         )
 
-    def judge(
-        self,
-        job: Job,
-        answer: Answer,
-        guard: StreamGuard,
-        trail: AttemptEvidence,
-        ticket: Ticket,
-        why: Condemned | None,
-        before: int,
-    ) -> None:
-        """What an attempt says of its engine. ``before``: the characters that were delivered when it began."""
-        if answer.alone:
+    def judge(self, one: Attempt, why: Condemned | None) -> None:
+        """What an attempt says of its engine."""
+        if one.alone:
             return
-        now, fleet = self._clock(), self.fleet
+        now, fleet, answer, trail, ticket = self._clock(), self.fleet, one.answer, one.trail, one.ticket
+        job = answer.job
         if answer.retry_after is not None:
             fleet.leave_alone(ticket.engine, answer.retry_after, now)
         contradicted = bool(trail.record.contradictions)
-        cause, said = verdict_of(guard, answer.delivered, why, before=before, contradicted=contradicted)
+        cause, said = verdict_of(one.guard, answer.delivered, why, before=one.before, contradicted=contradicted)
         if said is None:
             return
-        if not said.weight and answer.number > 1 and not answer.varied:
-            fleet.answered(ticket, job.prompt_hash, now)
+        if not said.weight:
+            if trail.first_out:
+                self.routers[job.request.model].spoke_after(trail.first_out - trail.started)
+            if answer.number > 1 and not answer.varied:
+                fleet.answered(ticket, job.prompt_hash, now)
         prompt = job.prompt_hash if said.of_prompt else None
         if fleet.judge(ticket, said, now, cause=cause, prompt=prompt):
             told = f"{ticket.engine} is given no requests for {fleet.state(ticket.engine, now).reopens_in:.3g} s"
             trail.noted("guard.engine_out", told)
             _log.warning("%s: %s", told, cause)
+
+    def hedge_after(self, answer: Answer) -> float | None:
+        """Seconds after which a second engine is to be asked for this attempt's first token; None: it is not."""
+        after = answer.job.policy.hedge_after
+        if after is None or answer.number > 1:
+            return None
+        return self.routers[answer.job.request.model].late() if after == "p95" else after
+
+    def hedge(self, answer: Answer) -> Ticket | None:
+        """A place for a second engine, if one is free and the budget allows it."""
+        now = self._clock()
+        budget = self.routers[answer.job.request.model].budget
+        engine = answer.beside(now) if budget.left(now) else None
+        if engine is None:
+            return None
+        budget.spend(now)
+        return self.entrance.at_once(engine)
 
     def ready(self) -> bool:
         """Whether an engine of any route takes requests."""

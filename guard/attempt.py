@@ -1,0 +1,81 @@
+"""One attempt at an answer: the engine and the place it has there, the guard that reads it, what is kept of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from guard.answer import Answer
+from guard.config import EngineConfig
+from guard.evidence import AttemptEvidence, Evidence
+from guard.health.fleet import Fleet, Ticket
+from guard.prefixes import Prefixes
+from guard.reading import Reading
+from guard.stream import StreamGuard
+from guard.watch import Plan
+
+
+class Attempt(Struct, eq=False):
+    """``alone``: no engine is asked. ``before``: the characters that were delivered when it began."""
+
+    answer: Answer
+    engine: str
+    ticket: Ticket
+    guard: StreamGuard
+    trail: AttemptEvidence
+    alone: bool
+    before: int
+
+
+class Attempts:
+    """Begins them, on engines as they are configured."""
+
+    def __init__(self, engines: Iterable[EngineConfig], fleet: Fleet, clock: Callable[[], float]) -> None:
+        self._configs = {engine.name: engine for engine in engines}
+        self._fleet = fleet
+        self._clock = clock
+        self._prefixes = Prefixes()
+
+    def begin(self, answer: Answer, plan: Plan, evidence: Evidence, ticket: Ticket) -> Attempt:
+        """The next attempt at an answer, on its engine."""
+        answer.begin()
+        engine = answer.engine
+        config = self._configs[engine]
+        reading = Reading(
+            plan,
+            answer.delivered,
+            tool_format=config.tool_format or "auto",
+            reasoning_format=config.reasoning_format,
+            model=config.model,
+            seeded=answer.seed is not None,
+            call=answer.call_reader(),
+        )
+        guard = StreamGuard(
+            plan, answer.delivered, choice=answer.choice, attempt=answer.number, engine=engine, reading=reading
+        )
+        trail = self._trail(evidence, answer)
+        return Attempt(answer, engine, ticket, guard, trail, answer.alone, answer.delivered.total_chars())
+
+    def _trail(self, evidence: Evidence, answer: Answer) -> AttemptEvidence:
+        request, now = answer.job.request, self._clock()
+        trail = AttemptEvidence(
+            _ITSELF if answer.alone else self._configs[answer.engine],
+            request,
+            evidence.context,
+            choice=answer.choice,
+            attempt=answer.number,
+            wall=time.time(),
+            now=now,
+            concurrency=self._fleet.under_way(answer.engine),
+            resumed=answer.begun_at,
+            prefix_hint="" if answer.alone else self._prefixes.hint(answer.engine, request, now),
+        )
+        evidence.attempts.append(trail)
+        evidence.record.attempts.append(trail.record)
+        return trail
+
+
+_ITSELF = EngineConfig(name="outguard", url="http://127.0.0.1")
+"""On record for an attempt in which no engine was asked: the constraint had left nothing to say."""
