@@ -36,6 +36,10 @@ class Call:
     open: bool = False
     dead: bool = False
 
+    def refused(self) -> bool:
+        """``dead``, asked anew: a checker of types takes an attribute to be what it was before a call."""
+        return self.dead
+
     @property
     def begun(self) -> bool:
         """Whether any of its arguments have come."""

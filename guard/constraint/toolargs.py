@@ -174,7 +174,8 @@ class Arguments:
         document = text[: self._closed_at]
         if "<" in document or "[" in document:
             out += _inside(document, self._channel, self._closed_at - 1)
-        self.failed = self.failed or _is_error(out)
+        if _is_error(out):
+            self.failed = True
         return ("", out) if self.failed else (document[self.released :], out)
 
     def _undone(self, text: str, truncated: bool) -> tuple[str, Outcomes]:

@@ -242,7 +242,7 @@ class ToolCallGuard:
         if name in self._tools and self._choice.names and name not in self._choice.names:
             allowed = ", ".join(self._choice.names)
             self._refuse(call, "tool.not_allowed", f"{name} was called, but tool_choice allows only {allowed}", out)
-            if call.dead:
+            if call.refused():
                 return
         tool = self._tools.get(name)
         call.id = self._id_for(call, out)
@@ -336,7 +336,7 @@ class ToolCallGuard:
         self._outcomes(call, outcomes, out)
         if not self._enforce and not piece:
             piece = arguments.text[arguments.released :]
-        if call.dead:
+        if call.refused():
             return
         if self._hold:
             out.append(ToolRelease(call.choice, call.index, piece, call.id, call.name))

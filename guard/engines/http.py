@@ -103,10 +103,14 @@ class _Connection(asyncio.Protocol):
                 self.closed = True  # bytes after a complete response: it stands, the connection does not
             else:
                 self._fail(f"the engine's answer is no HTTP: {error}")
+        self._after_read()
+
+    def _after_read(self) -> None:
         if self.exchange is not None and not self._head_done and self._head_bytes > MAX_HEAD_BYTES:
             self._fail(f"the engine's response head is longer than {MAX_HEAD_BYTES} bytes")
-        if self.exchange is not None:
-            self.exchange.on_read()
+        exchange = self.exchange
+        if exchange is not None:
+            exchange.on_read()
         if self._finished:
             self._release()
 

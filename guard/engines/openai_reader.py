@@ -81,10 +81,8 @@ class OpenAIReader:
         out: list[StreamEvent] = []
         if self.ended:
             return out
-        if clean:
-            self._take(self._sse.finish(), out)
-            if self.ended:
-                return out
+        if clean and self._take(self._sse.finish(), out):
+            return out
         self.ended = True
         self._answer.flush(out)
         if clean or self.done:
@@ -93,7 +91,8 @@ class OpenAIReader:
             out.append(Fault("cut", "the connection ended in the middle of the answer"))
         return out
 
-    def _take(self, events: list[tuple[str, bytes]], out: list[StreamEvent]) -> None:
+    def _take(self, events: list[tuple[str, bytes]], out: list[StreamEvent]) -> bool:
+        """Whether the answer has ended with these."""
         answer = self._answer
         for name, data in events:
             if data and data[0] == _BRACE and name != "error":
@@ -113,11 +112,13 @@ class OpenAIReader:
                 fault = answer.chunk(data, out)
             if fault is not None:
                 self._fail(fault, out)
-                return
+                return True
         if self._sse.broken is not None:
             words = read_error_body(self._sse.stray).message if self._sse.stray[:1] == b"{" else ""
             more = f" ({words})" if words else ""
             self._fail(Fault("protocol", f"the engine's stream holds {self._sse.broken}{more}"), out)
+            return True
+        return False
 
     def _fail(self, fault: Fault, out: list[StreamEvent]) -> None:
         self._answer.flush(out)

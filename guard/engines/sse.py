@@ -78,10 +78,11 @@ class SseReader:
             if not chunk:
                 return []
         events = self._lines(chunk)
-        self._between = self.broken is None and not (
-            self._tail or self._data or self._name or self._comment or self._cr
-        )
+        self._between = self._nothing_begun()
         return events
+
+    def _nothing_begun(self) -> bool:
+        return self.broken is None and not (self._tail or self._data or self._name or self._comment or self._cr)
 
     def finish(self) -> list[Event]:
         """The stream has ended: an event that lacks only its empty line counts."""

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from guard.trace.drain import Drain
-from guard.trace.frames import Damage, Frame, Tail, scan, seed_of
+from guard.trace.frames import Frame, Tail, scan, seed_of
 from guard.trace.record import OutcomeRecord, RequestRecord, ScrapeRecord
 from guard.trace.rows import Packed, decode
 
@@ -77,7 +77,7 @@ def _look(found: Inventory, data: bytes, worker: str, segment: str, stored: int,
         elif isinstance(item, Tail):
             if complete:
                 found.damaged.append(Damaged(worker, segment, item.start, size, "the record is cut short"))
-        elif isinstance(item, Damage) and (complete or item.end < size):
+        elif complete or item.end < size:
             found.damaged.append(Damaged(worker, segment, item.start, item.end, item.reason))
 
 
