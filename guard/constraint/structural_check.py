@@ -1,7 +1,7 @@
-"""Structural tags, by xgrammar, which reads them as the engines do.
+"""Structural tags, by xgrammar, which reads them as the engines do; the JSON in them by its schema (tagged_json.py).
 
 xgrammar brings torch: importing it takes some four seconds, so it is loaded by the first request that asks for a
-structural tag, in the thread that compiles it. Schemas inside a tag are read with their keys in any order.
+structural tag, in the thread that compiles it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from guard.constraint.compile import compile_constraint
 from guard.constraint.contract import Checker
 from guard.constraint.json_check import Release
 from guard.constraint.limits import Limits, depth_of, invalid, too_complex
 from guard.constraint.spec import Constraint
+from guard.constraint.tagged_json import TaggedChecker, marked, schemas_of
 from guard.constraint.text_check import TextChecker
 
 _LOCK = threading.Lock()
@@ -48,6 +50,9 @@ class StructuralMatcher:
     def forced(self) -> str:
         return str(self._matcher.find_jump_forward_string())
 
+    def fork(self) -> StructuralMatcher:
+        return StructuralMatcher(self._matcher.fork())
+
     def failure(self) -> str:
         return ""
 
@@ -63,7 +68,9 @@ def structural_tag_maker(constraint: Constraint, limits: Limits) -> Callable[[Re
         import xgrammar
     except ImportError:
         raise invalid(param, "structural tags need xgrammar, which is not installed (outguard[torch])") from None
-    tag = json.dumps(any_order(modern(constraint.value)))
+    plain, found, before = marked(modern(constraint.value))
+    schemas = schemas_of(found, lambda one: compile_constraint(Constraint("json_schema", one, param=param), limits))
+    tag = json.dumps(plain)
     with _LOCK:  # the compiler writes to a terminal of its own, and is not made for many at once
         compiler = xgrammar.GrammarCompiler(xgrammar.TokenizerInfo([]), max_threads=1, cache_enabled=False)
         try:
@@ -75,7 +82,9 @@ def structural_tag_maker(constraint: Constraint, limits: Limits) -> Callable[[Re
     def new_matcher() -> StructuralMatcher:
         return StructuralMatcher(xgrammar.GrammarMatcher(grammar, terminate_without_stop_token=True))
 
-    return lambda release, _: TextChecker(new_matcher, "grammar", "structural tag", release)
+    if not schemas:
+        return lambda release, _: TextChecker(new_matcher, "grammar", "structural tag", release)
+    return lambda release, _: TaggedChecker(new_matcher, schemas, before, release)
 
 
 def modern(tag: dict[str, Any]) -> dict[str, Any]:
@@ -95,14 +104,3 @@ def modern(tag: dict[str, Any]) -> dict[str, Any]:
         "type": "structural_tag",
         "format": {"type": "triggered_tags", "triggers": tag.get("triggers", []), "tags": tags},
     }
-
-
-def any_order(tag: Any) -> Any:
-    """The same tag, with the keys of the documents in it in any order."""
-    if isinstance(tag, dict):
-        if tag.get("type") == "json_schema" and "json_schema" in tag:
-            return {**tag, "any_order": True}
-        return {key: any_order(value) for key, value in tag.items()}
-    if isinstance(tag, list):
-        return [any_order(value) for value in tag]
-    return tag

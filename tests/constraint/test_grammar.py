@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from collections.abc import Iterator
 
@@ -275,39 +274,3 @@ ws    ::= [ \\t\\n]*
         ("- a\n-b\n", "- a"),
     ),
 }
-
-
-TAG = {
-    "type": "structural_tag",
-    "structures": [
-        {
-            "begin": "<tool=f>",
-            "schema": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
-                       "required": ["a", "b"]},
-            "end": "</tool>",
-        }
-    ],
-    "triggers": ["<tool"],
-}  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("xgrammar") is None, reason="xgrammar is not installed (outguard[torch])")
-def test_structural_tags() -> None:
-    compiled = compile_constraint(Constraint("structural_tag", TAG, param="response_format"))
-    for text, at in (
-        ("free text", None),
-        ('so <tool=f>{"b": 1, "a": 2}</tool> and on', None),
-        ('<tool=f>{"a": "x"', 14),
-        ("<tool=g>", 6),
-        ('<tool=f>{"a"', 12),
-    ):
-        for size in (1, 3, 100):
-            check = compiled.checker()
-            assert isinstance(check, TextChecker)
-            found = run(check, text, size)
-            assert [one.onset for one in found] == ([] if at is None else [at])
-            assert check.good == (len(text) if at is None else at)
-    with pytest.raises(RequestError) as caught:
-        compile_constraint(Constraint("structural_tag", {"format": {"type": "nothing"}}, param="p"))
-    assert (caught.value.param, caught.value.code) == ("p", "invalid_constraint")

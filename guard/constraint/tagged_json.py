@@ -1,0 +1,259 @@
+"""JSON within structural tags: where it stands is the tag's to say, what it must be its schema's.
+
+Each JSON schema of a tag is replaced by a mark, a character that no answer needs. The grammar of what is left says
+where a mark may stand; what stands there instead is read by the checker of its schema (json_check.py), keys in any
+order and judged as all JSON is, and the grammar hears the mark once the document is whole. Free text is kept from
+holding marks. Where something else than JSON may begin at the same place, both readings go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from detectors.finding import Finding
+from guard.constraint.compile import CompiledConstraint
+from guard.constraint.contract import Checker
+from guard.constraint.json_check import Release
+
+MARK: Final = "\ue000"
+_FREE: Final = ("any_text", "triggered_tags", "dispatch")
+_SPACE: Final = " \t\r\n"
+
+
+class Structure(Protocol):
+    """A matcher of the tag without its JSON."""
+
+    def push(self, text: str) -> int:
+        """Reads on. Returns how many characters of ``text`` were read; what follows them can never be right."""
+        ...
+
+    def accepts(self) -> bool: ...
+
+    def forced(self) -> str: ...
+
+    def fork(self) -> Structure: ...
+
+
+def marked(tag: Any) -> tuple[Any, list[Any], frozenset[str]]:
+    """The tag with marks in place of its JSON, the schemas in the order of their marks, and the characters behind which
+    a mark may stand."""
+    schemas: list[Any] = []
+    before: set[str] = set()
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, list):
+            return [walk(one) for one in node]
+        if not isinstance(node, dict):
+            return node
+        kind = node.get("type")
+        if kind == "json_schema":
+            if node.get("style", "json") != "json" or node.get("excludes"):
+                return {**node, "any_order": True}
+            schemas.append(node.get("json_schema", True))
+            return {"type": "const_string", "value": mark_of(len(schemas) - 1)}
+        for key in ("begin", "end", "separator", "value"):
+            said = node.get(key)
+            texts = said if isinstance(said, list) else [said]
+            before.update(text[-1] for text in texts if isinstance(text, str) and text)
+        out = {key: walk(value) for key, value in node.items()}
+        if kind in _FREE:
+            out["excludes"] = [*node.get("excludes", ()), MARK]
+        return out
+
+    return walk(tag), schemas, frozenset(before)
+
+
+def mark_of(index: int) -> str:
+    """The mark of a schema: one and the same character, and its number."""
+    return MARK + format(index, "04x")
+
+
+class TaggedChecker:
+    """A Checker (contract.py) of an answer in a structural tag."""
+
+    def __init__(
+        self,
+        new_structure: Callable[[], Structure],
+        schemas: Sequence[CompiledConstraint],
+        before: frozenset[str],
+        release: Release,
+    ) -> None:
+        self._new_structure = new_structure
+        self._schemas = schemas
+        self._before = before
+        self._release = release
+        self._start()
+
+    def _start(self) -> None:
+        self.safe = 0
+        self.good = 0
+        self.drops: list[tuple[int, int]] = []
+        self._texts: list[str] = []
+        self._fed = 0
+        self._failed = False
+        self._structure: Structure | None = self._new_structure()
+        self._documents: dict[int, Checker] = {}
+        self._place: Structure | None = None
+        self._base = 0
+        self._notes: list[Finding] = []
+        self._look()
+
+    # --- feeding -----------------------------------------------------------------------------------------------------
+
+    def feed(self, text: str) -> Sequence[Finding]:
+        self._texts.append(text)
+        at = self._fed
+        self._fed += len(text)
+        if self._failed:
+            return ()
+        self._notes = []
+        while text:
+            used, wrong = self._documents_take(text, at) if self._documents else self._structure_takes(text, at)
+            if wrong is not None:
+                self._failed = True
+                self._notes.append(wrong)
+                break
+            text, at = text[used:], at + used
+        self._settle()
+        return self._notes
+
+    def finish(self, truncated: bool) -> Sequence[Finding]:
+        if self._failed:
+            return ()
+        self._notes = []
+        wrong: list[Finding] = []
+        for index, checker in list(self._documents.items()):
+            found = [_moved(one, self._base) for one in checker.finish(truncated)]
+            if any(one.severity == "error" for one in found):
+                wrong = found
+            elif self._closes(index):
+                break
+        if self._structure is not None and self._structure.accepts():
+            self.safe = self.good = self._fed
+            return ()
+        self._failed = True
+        if wrong:
+            return wrong
+        message = "the answer ends before it fits the structural tag"
+        return (Finding("grammar.truncated", "error", message, onset=self.good, detected_at=self._fed),)
+
+    def _structure_takes(self, text: str, at: int) -> tuple[int, Finding | None]:
+        """The text outside of documents, up to where one may begin."""
+        assert self._structure is not None
+        end = next((n for n, char in enumerate(text, 1) if char in self._before), len(text))
+        taken = self._structure.push(text[:end])
+        if taken < end:
+            self.good = at + taken
+            char = text[taken]
+            if char in _SPACE and self._place is not None and self._base == at + taken:
+                self._base += 1  # white space behind a document
+                return taken + 1, None
+            return taken, self._mismatch(char, at + taken)
+        self._place = None
+        self.good = at + end
+        self._look()
+        return end, None
+
+    def _documents_take(self, text: str, at: int) -> tuple[int, Finding | None]:
+        """The text of a document, of any that may stand here; and of what else may."""
+        last: Finding | None = None
+        other = self._structure
+        if other is not None:
+            text = text[:1]  # as long as there are two readings they keep step
+            if not other.push(text):
+                self._structure = other = None
+        for index, checker in list(self._documents.items()):
+            found = checker.feed(text)
+            behind = [one.onset for one in found if one.code == "json.trailing_data"]
+            if checker.complete:  # type: ignore[attr-defined]
+                end = self._base + behind[0] if behind else at + len(text)
+                if self._closes(index):
+                    used = len(text[: end - at].rstrip(_SPACE))
+                    self._notes += [_moved(one, self._base) for one in found if one.severity != "error"]
+                    self._base = self.good = at + used
+                    return used, None
+            wrong = next((one for one in found if one.severity == "error"), None)
+            if wrong is not None:
+                self.good = self._base + checker.good
+                last = _moved(wrong, self._base)
+                del self._documents[index]
+        if self._documents or other is not None:
+            last = None
+        return len(text), last
+
+    def _closes(self, index: int) -> bool:
+        """The document of that mark is whole: the structure goes on behind it."""
+        assert self._place is not None
+        if self._place.push(mark_of(index)) < len(mark_of(index)):
+            return False
+        self._structure = self._place.fork()
+        self._documents = {}
+        return True
+
+    def _look(self) -> None:
+        """Whether a document may begin here."""
+        assert self._structure is not None
+        place = self._structure.fork()
+        if place.push(MARK) < 1:
+            return
+        number = len(mark_of(0))
+        self._documents = {
+            index: compiled.checker("streaming", False)
+            for index, compiled in enumerate(self._schemas)
+            if self._structure.fork().push(mark_of(index)) == number
+        }
+        self._place = self._structure.fork()
+        self._base = self.good
+
+    def _settle(self) -> None:
+        if self._documents and not self._failed:
+            goods = [checker.good for checker in self._documents.values()]
+            self.good = self._fed if self._structure is not None else self._base + max(goods)
+            safes = [checker.safe for checker in self._documents.values()]
+            self.safe = self._base + min(safes) if self._release == "streaming" else 0
+        elif self._release == "streaming":
+            self.safe = max(self.safe, self.good)
+
+    def _mismatch(self, char: str, at: int) -> Finding:
+        shown = char if char.isprintable() else f"U+{ord(char):04X}"
+        message = f"no answer that fits the structural tag has {shown!r} there"
+        return Finding("grammar.mismatch", "error", message, onset=at, detected_at=min(at + 1, self._fed))
+
+    # --- going on from outside ---------------------------------------------------------------------------------------
+
+    @property
+    def complete(self) -> bool:
+        return not self._documents and self._structure is not None and self._structure.accepts()
+
+    def rewind(self) -> None:
+        """Back to ``good``: what is fed next goes on from there."""
+        text = "".join(self._texts)[: self.good]
+        self._start()
+        self.feed(text)
+
+    def forced(self) -> str:
+        probe = TaggedChecker(self._new_structure, self._schemas, self._before, self._release)
+        probe.feed("".join(self._texts)[: self.good])
+        if len(probe._documents) == 1 and (probe._structure is None or probe._structure.forced().startswith(MARK)):
+            return next(iter(probe._documents.values())).forced()
+        if probe._documents or probe._structure is None or probe._structure.accepts():
+            return ""
+        return probe._structure.forced().partition(MARK)[0]
+
+
+def _moved(finding: Finding, by: int) -> Finding:
+    return replace(finding, onset=finding.onset + by, detected_at=finding.detected_at + by)
+
+
+def schemas_of(found: Sequence[Any], compile: Callable[[Any], CompiledConstraint]) -> list[CompiledConstraint]:
+    """Each schema compiled, equal ones once."""
+    known: dict[str, CompiledConstraint] = {}
+    out: list[CompiledConstraint] = []
+    for schema in found:
+        key = repr(schema)
+        if key not in known:
+            known[key] = compile(schema)
+        out.append(known[key])
+    return out
