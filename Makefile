@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-store bench-trace bench-outage chaos-trace proto format clean
+.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-store bench-trace bench-outage chaos-trace demo-triage proto format clean
 
 setup: $(STAMP)
 
@@ -67,6 +67,10 @@ chaos-trace: setup
 
 bench-store: setup
 	$(BIN)/python -m tests.bench.store $(ARGS)
+
+# one set of weights in four deployments, on real engines: what the replay matrix finds of them (several minutes)
+demo-triage: setup
+	$(BIN)/python -m tests.bench.triage $(ARGS)
 
 proto: setup
 	$(BIN)/python proto/generate.py

@@ -7,6 +7,8 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +19,21 @@ from guard.config import Config, ConfigError, parse_yaml, read_text
 from guard.options import age, as_json, config_option, read_config, reading
 from guard.tables import show
 from replay import journal as journals
+from replay.acceptance import Accepted, Stopped, accept
 from replay.campaign import Campaign, conduct, head_of, planned, stopped_by_sigint, with_versions
 from replay.forecast import plan_facts, plan_table
+from replay.golden import Pairing, pair, verify
 from replay.imported import ImportFault, read_folder
-from replay.journal import Journal
-from replay.lanes import Outcome
-from replay.matrix import Matrix
+from replay.journal import Head, Journal
+from replay.lanes import Outcome, Progress
+from replay.matrix import Matrix, chosen
+from replay.plan import Plan
 from replay.progress import Display
-from replay.report import Report, facts, reported, terminal
+from replay.report import Report, facts, reported, scorecard_table, terminal
+from replay.scorecard import THRESHOLDS, Scorecard
 from replay.select import Selection, add_neighbours, by_condition, by_id, from_file
 from replay.source import ReplayError
+from replay.suite import load_suite
 from replay.web.page import page
 from replay.where import WhereError, parse
 
@@ -41,6 +48,8 @@ Examples:
   outguard replay --where "finding='repetition.*' and cluster='b'" --since 24h --sample 200 --plan
   outguard replay --file export.jsonl --matrix matrix.yaml --html report.html
   outguard replay 4bf92f35 --concurrency alone,copies:8 --cache cold,warm --repeats 10 --echo 5
+  outguard replay --golden torch --candidate b
+  outguard replay --suite production-ready --engines b --golden torch:///models/small
   outguard replay --resume 20261130-180512
   outguard replay 4bf92f35 --json | jq '.runs[].first_difference'
 
@@ -62,6 +71,12 @@ not run, 2 nothing to run, 130 interrupted (go on with --resume)."""
 @click.option("--since", callback=age, help="Traces not older than this: 90s, 15m, 24h, 7d.")
 @click.option("--file", "file", type=click.Path(path_type=Path), help="The lines of an export.")
 @click.option("--import", "import_", type=click.Path(path_type=Path), help="Judge a folder of recorded answers.")
+@click.option(
+    "--golden", help="The engine that a candidate is held against: a name, torch, or torch:///path/of/a/model."
+)
+@click.option("--candidate", help="With --golden: the engine that is held against it.")
+@click.option("--threshold", "thresholds", multiple=True, help="With --golden: NAME=VALUE instead of the default.")
+@click.option("--suite", help="An acceptance suite: can-run, production-ready (or acceptance), or a file.")
 @click.option("--sample", default=0, type=click.IntRange(0, 10_000), help="So many of them, drawn by the seed.")
 @click.option("--matrix", "matrix_file", type=click.Path(path_type=Path), help="A YAML file that declares the matrix.")
 @click.option("--engines", help="Comma-separated names; all engines of the requests' routes by default.")
@@ -107,9 +122,13 @@ class _Command:
             return self._import()
         if self._asked["list_"]:
             return self._list()
-        if self._asked["resume"]:
+        if self._asked["resume"] and self._asked["suite"] is None:
             with Journal.resume(journals.find(self._folder, self._asked["resume"])) as journal:
                 return self._conduct(journal)
+        if self._asked["suite"] is not None:
+            return self._accept()
+        if self._asked["golden"] is not None or self._asked["candidate"] is not None:
+            return self._verify()
         matrix = self._matrix()
         campaign = Campaign(self._config, matrix, self._selection(matrix))
         if self._asked["plan_only"]:
@@ -182,6 +201,92 @@ class _Command:
             return INTERRUPTED
         return 0 if report.clean else 1
 
+    def _verify(self) -> int:
+        """A candidate against a golden engine, over the chosen requests, else over those of the shipped suite."""
+        golden, candidate = self._asked["golden"], self._asked["candidate"]
+        if not (golden and candidate):
+            raise ReplayError("--golden and --candidate go together (or --golden with --suite)")
+        thresholds = _thresholds(self._asked["thresholds"])
+        pairing = pair(self._config, golden, candidate)
+        named = any(self._asked[way] for way in ("trace_id", "traces", "where", "since", "file"))
+        declared = self._matrix()
+        if named:
+            selection = self._selection(declared)
+        else:
+            check = next(check for check in load_suite("production-ready").checks if check.faithful)
+            sources = check.sources(_model(self._config, candidate))
+            selection = Selection(sources, len(sources), {})
+        campaign = Campaign(pairing.config, pairing.matrix(declared, selection.sources), selection)
+        if self._asked["plan_only"]:
+            self._show_plan(campaign)
+            return 0
+        head = campaign.head(time.time(), shlex.join(["outguard", *sys.argv[1:]]), "faithful")
+        with (
+            Journal.create(self._folder, head) as journal,
+            Display(campaign.plan, quiet=self._asked["json_"]) as display,
+        ):
+            outcome, card = asyncio.run(self._against(pairing, journal, thresholds, display))
+        report = reported(head, outcome.observations)
+        report.left, report.given_up, report.unsent = outcome.left, outcome.given_up, outcome.unsent
+        report.scorecard = card
+        self._show(report)
+        return INTERRUPTED if card is None else 0 if card.passed else 1
+
+    async def _against(
+        self, pairing: Pairing, journal: Journal, thresholds: dict[str, float], display: Display
+    ) -> tuple[Outcome, Scorecard | None]:
+        return await verify(pairing, journal, thresholds, display.told, stopped_by_sigint())
+
+    def _accept(self) -> int:
+        suite = load_suite(self._asked["suite"])
+        try:
+            names = tuple(engine.name for engine in chosen(self._matrix(), self._config.engines, ()))
+        except ValueError as error:
+            raise ReplayError(str(error)) from error
+        model = _model(self._config, names[0])
+        now = time.time()
+        base = self._asked["resume"] or journals.new_id(now)
+        quiet = self._asked["json_"]
+        displays = ExitStack()
+
+        def began(name: str, plan: Plan) -> Callable[[Progress], None]:
+            displays.close()
+            if not quiet:
+                click.echo(f"{name} ...", err=True)
+            return displays.enter_context(Display(plan, quiet=quiet)).told
+
+        async def run() -> Accepted:
+            return await accept(
+                self._config,
+                suite,
+                names,
+                model,
+                self._folder,
+                base,
+                now,
+                began,
+                golden=self._asked["golden"] or "",
+                stop=stopped_by_sigint(),
+            )
+
+        try:
+            with displays:
+                accepted = asyncio.run(run())
+        except Stopped:
+            click.echo(f"go on with: outguard replay --suite {self._asked['suite']} --resume {base}", err=True)
+            return INTERRUPTED
+        command = shlex.join(["outguard", *sys.argv[1:]])
+        head = Head(
+            journals.FORMAT, base, now, {}, accepted.cells, accepted.sources, command=command, kind="acceptance"
+        )
+        report = reported(head, accepted.observations)
+        report.scorecard = accepted.card
+        if self._asked["html"] is not None or quiet:
+            self._show(report)
+        if not quiet:
+            show(scorecard_table(accepted.card))
+        return 0 if accepted.card.passed else 1
+
     def _import(self) -> int:
         try:
             imported = read_folder(self._asked["import_"])
@@ -197,7 +302,7 @@ class _Command:
             _write(self._asked["html"], page(report))
         if self._asked["json_"]:
             click.echo(as_json(facts(report)))
-        else:
+        elif report.head.kind != "acceptance":
             show(terminal(report))
 
     async def _run(self, journal: Journal, display: Display) -> Outcome:
@@ -243,3 +348,21 @@ def _write(path: Path, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise ReplayError(f"--html {path}: cannot be written: {error.strerror}") from error
+
+
+def _model(config: Config, engine: str) -> str:
+    """The model that the routes serve with this engine."""
+    return next((route.model for route in config.routes if engine in route.engines), config.routes[0].model)
+
+
+def _thresholds(given: Sequence[str]) -> dict[str, float]:
+    found = dict(THRESHOLDS)
+    for one in given:
+        name, _, value = one.partition("=")
+        if name not in THRESHOLDS:
+            raise ReplayError(f"--threshold {one}: there is none called {name!r} (there are: {', '.join(THRESHOLDS)})")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise ReplayError(f"--threshold {one}: {value!r} is no number") from None
+    return found

@@ -17,6 +17,7 @@ from rich.text import Text
 from replay.journal import Head
 from replay.observation import AXES, Cell, Observation
 from replay.results import MEANING, Ruling, Side, Triage
+from replay.scorecard import Scorecard
 from replay.source import Source
 from replay.summary import Mark, Seam, Summary, from_delivered, summarise
 from replay.triage import triage
@@ -43,6 +44,7 @@ class Report(Struct):
     observations: list[Observation]
     summary: Summary
     triage: Triage | None = None
+    scorecard: Scorecard | None = None
     left: int = 0
     given_up: dict[str, str] = {}
     unsent: dict[str, str] = {}
@@ -78,6 +80,8 @@ def terminal(report: Report) -> RenderableType:
     parts += [Text(f"left out: {one.what} on {one.engine}: {one.why}", style="yellow") for one in head.left_out]
     parts += [Text(f"{lane}: given up, {why}", style="red") for lane, why in report.given_up.items()]
     parts += [Text(f"{request}: not sent, {why}", style="red") for request, why in report.unsent.items()]
+    if report.scorecard is not None:
+        parts += [Text(""), scorecard_table(report.scorecard)]
     parts += [Text(""), heat_map(summary)]
     if len(report.observations) <= RUNS_SHOWN:
         parts.append(runs_table(report))
@@ -98,6 +102,17 @@ def _title(report: Report) -> Text:
         f"{len(report.summary.rows)} cells{missing}: {told or 'nothing'}",
         style="bold",
     )
+
+
+def scorecard_table(card: Scorecard) -> RenderableType:
+    view = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("", "check", "measured", "needed", "detail"):
+        view.add_column(name, overflow="fold")
+    styles = {"pass": ("pass", "green"), "fail": ("FAIL", "red"), "not measured": ("-", "yellow")}
+    for row in card.rows:
+        view.add_row(Text(*styles[row.state]), row.name, row.measured, row.bound, row.detail)
+    verdict = Text(f"{card.title}: {'passed' if card.passed else 'NOT PASSED'}", style="bold")
+    return Group(view, verdict)
 
 
 def _reproduced(summary: Summary) -> list[Text]:
@@ -309,6 +324,7 @@ def facts(report: Report) -> dict[str, Any]:
         "squares": msgspec.to_builtins(report.summary.squares),
         "reproduced": msgspec.to_builtins(report.summary.reproduced),
         "triage": msgspec.to_builtins(report.triage),
+        "scorecard": scorecard_facts(report.scorecard),
         "seams": [
             {
                 "request_id": s.request_id,
@@ -320,6 +336,10 @@ def facts(report: Report) -> dict[str, Any]:
         ],
         "runs": [_run(one, sources[one.request_id], report.summary.rows) for one in report.observations],
     }
+
+
+def scorecard_facts(card: Scorecard | None) -> dict[str, Any] | None:
+    return None if card is None else {**msgspec.to_builtins(card), "passed": card.passed}
 
 
 def _run(one: Observation, source: Source, rows: Sequence[Cell]) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class Runner:
             stream = await engine.open(EngineRequest(request, max_tokens=sampling.max_tokens))
         except EngineError as error:
             took = (time.monotonic() - started) * 1e3
-            return msgspec.structs.replace(seen, error=error.message or error.kind, timing=Timing(wall, 0.0, took))
+            return msgspec.structs.replace(seen, error=_told(error), timing=Timing(wall, 0.0, took))
         async with contextlib.aclosing(stream):
             async for events in stream:
                 first = first or (time.monotonic() - started) * 1e3
@@ -184,3 +184,9 @@ class Runner:
         elif field and cell.cache == "cold":
             extra = {**extra, field: f"{self._salt}.{key}"}
         return msgspec.structs.replace(request, sampling=sampling, extra=extra)
+
+
+def _told(error: EngineError) -> str:
+    """With the engine's status in front, so that a refusal is told from a breakdown."""
+    said = error.message or error.kind
+    return f"HTTP {error.status}: {said}" if error.status is not None else said

@@ -104,12 +104,23 @@ class LlamaCpp:
         self._log.close()
 
 
-def start_engine(parallel: int = 4, context: int = 8192, threads: int = 2, wait: float = 60.0) -> LlamaCpp:
-    """Start an engine and wait until it is healthy. ``context`` is tokens for all ``parallel`` slots together."""
+def start_engine(
+    parallel: int = 4, context: int = 8192, threads: int = 2, wait: float = 60.0, model: Path | None = None
+) -> LlamaCpp:
+    """Start an engine and wait until it is healthy. ``context`` is tokens for all ``parallel`` slots together.
+    ``model``: other weights than the tests' own; with them the cache of attention is in float32 as well."""
     port = free_port()
     log = tempfile.TemporaryFile()  # noqa: SIM115  closed by stop()
     process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).resolve()), str(port), str(parallel), str(context), str(threads)],
+        [
+            sys.executable,
+            str(Path(__file__).resolve()),
+            str(port),
+            str(parallel),
+            str(context),
+            str(threads),
+            str(model or ""),
+        ],
         stdin=subprocess.PIPE,
         stdout=log,
         stderr=log,
@@ -128,11 +139,13 @@ def start_engine(parallel: int = 4, context: int = 8192, threads: int = 2, wait:
     raise RuntimeError(f"the engine did not become healthy within {wait:g} s:\n{tail}")
 
 
-def _serve(port: int, parallel: int, context: int, threads: int) -> None:
+def _serve(port: int, parallel: int, context: int, threads: int, model: str) -> None:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    params.model.path = str(model_path())
+    params.model.path = model or str(model_path())
+    if model:
+        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     params.model_alias = {MODEL}
     params.hostnames = ["127.0.0.1"]
     params.port = port
@@ -155,4 +168,4 @@ def _serve(port: int, parallel: int, context: int, threads: int) -> None:
 
 
 if __name__ == "__main__":
-    _serve(*(int(argument) for argument in sys.argv[1:5]))
+    _serve(*(int(argument) for argument in sys.argv[1:5]), sys.argv[5])

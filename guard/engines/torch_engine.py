@@ -15,7 +15,7 @@ import asyncio
 import importlib.util
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -28,7 +28,8 @@ from guard.events import CONTENT, Closed, Done, Fault, FinishReason, Opened, Str
 
 if TYPE_CHECKING:
     from guard.engines.torch_mask import Mask
-    from guard.engines.torch_model import Model, Token
+    from guard.engines.torch_model import Model, Score, Token
+    from guard.request import GenerationRequest
 
 DTYPES: Final = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 NEEDS: Final = ("torch", "transformers", "xgrammar")
@@ -193,6 +194,20 @@ class TorchEngine:
         )
         making.add_done_callback(lambda _: self._streams.discard(stream))
         return stream
+
+    async def score(
+        self, request: GenerationRequest, said: Sequence[int] | str, wanted: Sequence[Sequence[int]] = ()
+    ) -> tuple[list[int], list[int], list[Score]]:
+        """The prompt's tokens, the answer's (of a text: as this model cuts it), and what this model would have said at
+        each of them. Raises EngineError."""
+        model = await self._ready()
+
+        def work() -> tuple[list[int], list[int], list[Score]]:
+            prompt = model.prompt(request, None)
+            ids = model.encode(said) if isinstance(said, str) else list(said)
+            return prompt, ids, model.scores(prompt, ids, wanted)
+
+        return await asyncio.get_running_loop().run_in_executor(self._makers, work)
 
     async def health(self) -> Health:
         if self._closed:

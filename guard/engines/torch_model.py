@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +39,17 @@ class Token(Struct):
     data: bytes
     entry: dict[str, Any] | None = None
     stops: bool = False
+
+
+class Score(Struct, frozen=True):
+    """One step of another's answer: the token that this model would have taken, its log probability and that of the
+    next best, that of the token which was taken, and those of the tokens that were asked for."""
+
+    best: int
+    best_logprob: float
+    second_logprob: float
+    chosen_logprob: float
+    wanted: tuple[float, ...]
 
 
 class Model:
@@ -173,6 +184,29 @@ class Model:
             if stops:
                 return
             ahead = [token]
+
+    def scores(self, prompt: Sequence[int], said: Sequence[int], wanted: Sequence[Sequence[int]]) -> list[Score]:
+        """What this model would have said at each step of an answer that another has given: one reading of the whole.
+        ``wanted``: for each step the tokens whose log probabilities are asked for. An answer that does not fit in the
+        context is judged as far as it does."""
+        said = said[: max(0, self.context - len(prompt))]
+        cache = transformers.DynamicCache(config=self._model.config)
+        tokens = [*prompt, *said]
+        found: list[Score] = []
+        for start in range(0, len(tokens) - 1, PREFILL_CHUNK):
+            chunk = torch.tensor([tokens[start : start + PREFILL_CHUNK]], device=self._model.device)
+            with torch.inference_mode():
+                logits = self._model(chunk, cache=cache, use_cache=True, logits_to_keep=0).logits[0]
+            # the logits behind position i are about token i + 1
+            for place in range(max(start, len(prompt) - 1), min(start + PREFILL_CHUNK, len(tokens) - 1)):
+                step = place + 1 - len(prompt)
+                logprobs = torch.log_softmax(logits[place - start].float(), -1)
+                best = torch.topk(logprobs, 2)
+                ids = [said[step], *(wanted[step] if step < len(wanted) else ())]
+                chosen, *others = logprobs[torch.tensor(ids)].tolist()
+                first, second = best.values.tolist()
+                found.append(Score(int(best.indices[0]), first, second, chosen, tuple(others)))
+        return found
 
     def _read(self, tokens: list[int], cache: Any, cancelled: Callable[[], bool]) -> torch.Tensor | None:
         """The logits behind the last of ``tokens``."""

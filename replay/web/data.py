@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import Any, Final
 
 from replay.observation import AXES, Observation
-from replay.report import Report, cell_labels, worth_saying
+from replay.report import Report, cell_labels, scorecard_facts, worth_saying
 from replay.results import MEANING, Attribution, Divergence, Ruling, Side, Triage
 from replay.summary import Seam, whole
 
@@ -72,6 +72,7 @@ def page_data(report: Report) -> dict[str, Any]:
         "answers": _answers(report, texts),
         "seams": [_seam(report, seam) for seam in summary.seams if seam.comparison.divergence is not None],
         "triage": _triage(report.triage),
+        "scorecard": scorecard_facts(report.scorecard),
         "texts": texts.kept,
     }
 

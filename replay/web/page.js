@@ -318,6 +318,18 @@ function drawPlan() {
       h("td", {}, Object.entries(cell.axes).map(([axis, value]) => `${axis} ${value}`).join(", ")))))));
 }
 
+function drawScorecard() {
+  const card = data.scorecard;
+  if (!card) return;
+  by("card").hidden = false;
+  const styles = { pass: "good", fail: "bad", "not measured": "odd" };
+  put(by("scorecard"), h("p", {}, h("b", {}, card.title), " ", h("span", { class: `badge ${card.passed ? "good" : "bad"}` }, card.passed ? "passed" : "not passed")),
+    h("table", { class: "list" },
+      h("thead", {}, h("tr", {}, ["check", "", "measured", "needed", "detail"].map((name) => h("th", { scope: "col" }, name)))),
+      h("tbody", {}, card.rows.map((row) => h("tr", {}, h("td", { class: "scope" }, row.name.replaceAll("_", " ")),
+        h("td", {}, h("span", { class: `badge ${styles[row.state]}` }, row.state)), h("td", {}, row.measured), h("td", {}, row.bound), h("td", { class: "quiet" }, row.detail))))));
+}
+
 function drawRuns() {
   if (!data.runs.length) {
     put(by("runs"), h("p", { class: "empty" }, "No run is stored here yet. ", h("code", {}, "outguard replay"), " makes one."));
@@ -333,6 +345,7 @@ function drawRuns() {
 if (data.runs) drawRuns();
 else {
   drawHead();
+  drawScorecard();
   drawMap();
   drawSeams();
   drawAttribution();

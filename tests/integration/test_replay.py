@@ -245,3 +245,53 @@ def test_recorded_answers_are_judged_from_a_folder(shared: Path, fresh: tuple[Si
     assert "quantisation_drift" in text
     assert "corruption" not in text.replace("show a corruption of", "")
     assert run(fresh[0], "--import", "nothing").exit_code == 2
+
+
+# --- golden engines and suites ---------------------------------------------------------------------------------------
+
+
+def test_a_candidate_against_a_golden_engine(fresh: tuple[Sidecar, Played, Played]) -> None:
+    """Neither names its token ids, so what could not be measured is said, and does not fail."""
+    done = run(fresh[0], "--golden", "one", "--candidate", "two", "--where", "finding='repetition'", "--json")
+    assert done.exit_code == 0, done.stderr
+    card = facts(done)["scorecard"]
+    states = {row["name"]: row["state"] for row in card["rows"]}
+    assert states["sound"] == "pass"
+    assert states["token_match"] == "not measured"
+    assert "did not name the token ids" in next(row["measured"] for row in card["rows"] if row["name"] == "token_match")
+    fresh[2].play(LOOP)
+    done = run(fresh[0], "--golden", "one", "--candidate", "two", "--where", "finding='repetition'")
+    assert done.exit_code == 1
+    assert "NOT PASSED" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--golden", "one"), "go together"),
+        (("--golden", "nine", "--candidate", "two"), "--golden: no such engine: nine"),
+        (("--golden", "one", "--candidate", "one"), "cannot be its own golden engine"),
+        (("--golden", "torch", "--candidate", "one"), "no engines of the configuration have the dialect torch"),
+        (("--golden", "torch:///x?dtype=f8", "--candidate", "one"), "there is no dtype called 'f8'"),
+        (("--golden", "one", "--candidate", "two", "--threshold", "nice=1"), "there is none called 'nice'"),
+        (("--golden", "one", "--candidate", "two", "--threshold", "sound=x"), "'x' is no number"),
+        (("--suite", "other"), "there is no suite called 'other'"),
+        (("--suite", "can-run", "--engines", "nine"), "no such engine: nine"),
+    ],
+)
+def test_mistakes_about_golden_engines_and_suites(
+    fresh: tuple[Sidecar, Played, Played], arguments: tuple[str, ...], says: str
+) -> None:
+    done = run(fresh[0], *arguments)
+    assert done.exit_code == 2, done.stdout
+    assert says in done.stderr
+
+
+def test_a_suite_over_two_engines(fresh: tuple[Sidecar, Played, Played], tmp_path: Path) -> None:
+    path = tmp_path / "card.html"
+    done = run(fresh[0], "--suite", "can-run", "--html", str(path), "--runs", str(tmp_path / "runs"))
+    assert done.exit_code == 1, done.stderr  # "All is well." is no JSON
+    assert "can run: one, two: NOT PASSED" in done.stdout
+    assert "answers: answered" in done.stdout
+    assert "not passed" in path.read_text() or "scorecard" in path.read_text()
+    assert len(list((tmp_path / "runs").iterdir())) == 3
