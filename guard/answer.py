@@ -18,10 +18,12 @@ from guard.calling import Calling, CallReader, calling, mendable
 from guard.constraint.callform import call_form
 from guard.decision import NO_BUDGET, NOWHERE, Action, Situation, decide
 from guard.delivered import Delivered
-from guard.enforce import ALTERNATIVES, DEEP, Salvage, Seed, added_pieces, as_asked, token_count
+from guard.enforce import ALTERNATIVES, DEEP, Salvage, Seed, added_pieces, as_asked, spoken_parts, token_count
 from guard.enforcement import Enforcement
 from guard.engines.contract import Capabilities, EngineRequest
-from guard.events import CONTENT, Failed, Finished, Found, GuardEvent, Recovery, Usage, Verdicts
+from guard.engines.remainder import KINDS as REMAINDERS
+from guard.engines.remainder import remainder_of
+from guard.events import CONTENT, REASONING, Failed, Finished, Found, GuardEvent, Recovery, Usage, Verdicts
 from guard.kept import delivered_of, record_of, taken_back
 from guard.request import RequestError, Sampling, ToolChoice
 from guard.retry import Attempts
@@ -123,13 +125,31 @@ class Answer:
         names = [name for name in self.job.engines if name != self.engine and self._router.free(name, now)]
         return self._best(names, now)
 
-    def attempt_request(self, traceparent: str) -> EngineRequest:
+    @property
+    def wants_remainder(self) -> bool:
+        """Whether the attempt goes on in the middle of a constrained answer, on an engine that would start the
+        constraint again."""
+        return (
+            self.begun_at > 0
+            and self._calling is None
+            and not self._carries_constraint(self.engine)
+            and self._takes_remainder(self.engine)
+            and self.engine not in self._refuses_constraint
+        )
+
+    def remainder(self) -> str | None:
+        """The grammar of what may still come, if there is one. Takes milliseconds, with a long answer more."""
+        assert self.request.constraint is not None
+        seed = self.seed.text if self.seed is not None else ""
+        return remainder_of(self.request.constraint, self.delivered.text() + seed)
+
+    def attempt_request(self, traceparent: str, remainder: str | None = None) -> EngineRequest:
         """What to ask of the engine: what is left of the token budget, from what was delivered on."""
         budget = self.request.sampling.max_tokens
         begun = self.begun_at >= 0
         self._constrains = not begun or (
             self._calling is None
-            and self._keeps_constraint(self.engine)
+            and (self._carries_constraint(self.engine) or remainder is not None)
             and self.engine not in self._refuses_constraint
         )
         self._alternatives = self._wanted_alternatives(begun)
@@ -141,9 +161,12 @@ class Answer:
             ids = self.seed.token_ids
             prefix.content += self.seed.text
             prefix.token_ids = (*prefix.token_ids, *ids) if prefix.token_ids is not None and ids is not None else None
+            if prefix.spoken is not None:
+                prefix.spoken = spoken_parts(self.seed.pieces, prefix.spoken)
         if self._calling is not None:
             # the call goes on as text, with those before it, and the engine is not to make anything of it
             prefix.tool_calls = ()
+            prefix.spoken = None
             request = msgspec.structs.replace(request, tool_choice=ToolChoice("none"), tool_choice_raw="none")
         return EngineRequest(
             request,
@@ -152,6 +175,7 @@ class Answer:
             # zero would be no request at all; an answer cut after its very last token is asked for one more
             max_tokens=max(1, budget - self.spent.before) if budget is not None else None,
             constrain=self._constrains,
+            remainder=remainder,
             ignore_eos=self.seed is not None and self.enforcement.stopped_early and not self._constrains,
             deadline=self.job.deadline,
         )
@@ -250,8 +274,8 @@ class Answer:
                 from_engine=failed,
                 to_engine=self.engine,
                 reason=why.cause,
-                channel=CONTENT,
-                offset=self.delivered.length(CONTENT),
+                channel=self.delivered.channel,
+                offset=self.delivered.length(self.delivered.channel),
             )
         ]
         if (done := self.changed(action)) is not None:
@@ -345,7 +369,7 @@ class Answer:
             return None
         if salvage.taken_back and self.kept is not None:
             self.kept = taken_back(self.kept, salvage.taken_back)
-            self.delivered = delivered_of(self.kept, self.delivered.lead)
+            self.delivered = delivered_of(self.kept, self.delivered)
         return seed
 
     def _call_seed(self, guard: StreamGuard, why: Condemned, now: float) -> Seed | None:
@@ -421,13 +445,13 @@ class Answer:
     # --- engines -----------------------------------------------------------------------------------------------------
 
     def _can_go_on(self, guard: StreamGuard) -> bool:
-        """Whether what was delivered can still become a valid answer, and is text (a half call cannot be continued)."""
-        return self.job.policy.resume and not self.delivered.calls and not guard.dead_end
+        """Whether what was delivered can still become a valid answer."""
+        return self.job.policy.resume and not guard.dead_end
 
     def _next(self, now: float, *, resume: bool) -> str | None:
         """The least tried engine that takes requests, among equals one that constrains what is constrained, then as
         the route has it. None: there is none."""
-        names = [n for n in self.job.engines if self._router.takes(n, now) and (not resume or self._resumes(n))]
+        names = [n for n in self.job.engines if self._router.takes(n, now) and (not resume or self._continues(n))]
         return self._best(names, now)
 
     def _best(self, names: Sequence[str], now: float) -> str | None:
@@ -459,12 +483,36 @@ class Answer:
         text = self.request.kind == "completion" and isinstance(self.request.prompt, str)
         return engine not in self.cannot_resume and (text or self._capabilities[engine].resume != "no")
 
+    def _continues(self, engine: str) -> bool:
+        """Tool calls can be gone on with in tokens alone, and only in those that began them."""
+        if not self._resumes(engine):
+            return False
+        spoken = self.delivered.spoken
+        return not self.delivered.calls or (
+            spoken is not None and self._capabilities[engine].vocabulary == spoken.vocabulary
+        )
+
     def _keeps_constraint(self, engine: str) -> bool:
-        """Whether a resume on this engine is still constrained by it (most start the grammar again at its root)."""
+        """Whether a resume on this engine is still constrained by it."""
+        return self._carries_constraint(engine) or self._takes_remainder(engine)
+
+    def _carries_constraint(self, engine: str) -> bool:
+        """By itself: most start the grammar again at its root."""
         constraint = self.request.constraint
         if constraint is None:
             return True
         return constraint.kind in _JSON and self._capabilities[engine].resume_constrained
+
+    def _takes_remainder(self, engine: str) -> bool:
+        """Behind reasoning there is no telling what a grammar would hold."""
+        constraint = self.request.constraint
+        return (
+            constraint is not None
+            and constraint.kind in REMAINDERS
+            and self._capabilities[engine].remainder
+            and not self.delivered.length(REASONING)
+            and not (self.request.tools and self.request.tool_choice.mode != "none")
+        )
 
 
 _JSON: Final = ("json_schema", "json_object")

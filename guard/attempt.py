@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from msgspec import Struct
 
 from guard.answer import Answer
 from guard.config import EngineConfig
+from guard.engines.contract import EngineStream, Raw
 from guard.evidence import AttemptEvidence, Evidence
 from guard.health.fleet import Fleet, Ticket
 from guard.prefixes import Prefixes
@@ -27,6 +29,20 @@ class Attempt(Struct, eq=False):
     trail: AttemptEvidence
     alone: bool
     before: int
+    new_reading: Callable[..., Reading]
+
+    def hears(self, stream: EngineStream) -> None:
+        """The stream that was opened says how it is to be read: before anything of it is fed to the guard."""
+        raw: Raw | None = getattr(stream, "raw", None)
+        if raw is None:
+            self.answer.delivered.reads_channels()
+            return
+        record = self.trail.record
+        record.tokenizer_hash, record.template_hash = raw.vocabulary, raw.template
+        if self.answer.call_reader() is None:
+            self.guard.reads_raw(raw.vocabulary, self.new_reading(raw=True))
+        else:
+            self.answer.delivered.reads_channels()
 
 
 class Attempts:
@@ -43,20 +59,21 @@ class Attempts:
         answer.begin()
         engine = answer.engine
         config = self._configs[engine]
-        reading = Reading(
+        new_reading = partial(
+            Reading,
             plan,
             answer.delivered,
             tool_format=config.tool_format or "auto",
             reasoning_format=config.reasoning_format,
             model=config.model,
             seeded=answer.seed is not None,
-            call=answer.call_reader(),
         )
+        reading = new_reading(call=answer.call_reader())
         guard = StreamGuard(
             plan, answer.delivered, choice=answer.choice, attempt=answer.number, engine=engine, reading=reading
         )
         trail = self._trail(evidence, answer)
-        return Attempt(answer, engine, ticket, guard, trail, answer.alone, answer.delivered.total_chars())
+        return Attempt(answer, engine, ticket, guard, trail, answer.alone, answer.delivered.total_chars(), new_reading)
 
     def _trail(self, evidence: Evidence, answer: Answer) -> AttemptEvidence:
         request, now = answer.job.request, self._clock()

@@ -8,6 +8,7 @@ import os
 from guard.config import Config, EngineConfig
 from guard.engines.contract import Engine, Health
 from guard.engines.openai_http import OpenAIHttpEngine
+from guard.engines.tokens.check import speaks_tokens
 from guard.health.fleet import EngineState
 from guard.service import EngineStatus
 from guard.trace.retention import RetentionRules
@@ -30,7 +31,7 @@ def build_engine(config: EngineConfig) -> Engine:
             between_tokens_timeout=timeouts.between_tokens,
             total_timeout=timeouts.total,
         )
-    return OpenAIHttpEngine(
+    engine = OpenAIHttpEngine(
         config.name,
         config.url,
         dialect=config.dialect,
@@ -43,6 +44,11 @@ def build_engine(config: EngineConfig) -> Engine:
         between_tokens_timeout=timeouts.between_tokens,
         total_timeout=timeouts.total,
     )
+    if speaks_tokens(config):
+        from guard.engines.tokens.engine import TokenHttpEngine
+
+        return TokenHttpEngine(engine, config.tokenizer, "tokens" if config.mode == "tokens" else "auto")
+    return engine
 
 
 def build_tracing(config: Config) -> Tracing:

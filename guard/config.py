@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from guard.constraint.formats.families import FORMATS
 from guard.constraint.formats.reasoning import FORMATS as REASONING_FORMATS
 from guard.cross_request import CrossRequestSettings
+from guard.engines.tokens.check import wrong_tokens
 from guard.health.settings import HealthSettings
 from guard.limits import Limits
 from guard.section import MayBeOff, Seconds
@@ -55,9 +56,11 @@ class EngineConfig(_Section):
     """One engine. ``model`` is the name it serves under (the caller's name is sent when empty); ``version``, ``image``,
     ``cluster``, ``node`` and ``precision`` are the axes that a failure is later attributed to. ``constraints``: guard
     never sends the format that a caller asked for to this engine, and keeps to it by itself. ``tool_format`` and
-    ``reasoning_format``: how the model marks calls and reasoning, where the engine leaves them in its text. An engine
-    of the dialect torch is a model in this process, at ``torch:///path`` (guard/engines/torch_engine.py). ``drain``: it
-    is given nothing new. ``max_concurrency``: attempts under way on it at once, 0 for any number."""
+    ``reasoning_format``: how the model marks calls and reasoning, where the engine leaves them in its text. ``mode``:
+    whether it is asked over its chat API or in token ids, for which ``tokenizer`` names the model's files
+    (guard/engines/tokens/engine.py). An engine of the dialect torch is a model in this process, at ``torch:///path``
+    (guard/engines/torch_engine.py). ``drain``: it is given nothing new. ``max_concurrency``: attempts under way on it
+    at once, 0 for any number."""
 
     name: Name
     url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+(/.*)?|torch:///.+)$")]
@@ -71,6 +74,7 @@ class EngineConfig(_Section):
     cluster: str = ""
     node: str = ""
     precision: str = ""
+    mode: Literal["chat", "tokens", "auto"] = "auto"
     tokenizer: str = ""
     tool_format: str = ""
     reasoning_format: str = "auto"
@@ -204,6 +208,7 @@ class Config(_Section):
             seen.add(engine.name)
             if problem := _wrong_address(engine):
                 problems.append((("engines", i, "url"), problem))
+            problems.extend((("engines", i, key), problem) for key, problem in wrong_tokens(engine))
             if engine.api_key_env and engine.api_key_env not in os.environ:
                 problems.append((("engines", i, "api_key_env"), f"the variable {engine.api_key_env} is not set"))
         models: set[str] = set()

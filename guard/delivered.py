@@ -2,6 +2,9 @@
 
 It outlives the attempts: each attempt's stream guard appends what it releases, and a resume goes on from exactly this.
 It never shrinks, because nothing that left can be taken back.
+
+Where an engine is spoken with in tokens, ``spoken`` holds the raw answer that all of this was read out of, to the
+token: the texts of the channels alone do not tell what the model said between them.
 """
 
 from __future__ import annotations
@@ -9,22 +12,43 @@ from __future__ import annotations
 import msgspec
 
 from guard.engines.contract import Prefix
-from guard.events import CONTENT, REASONING, Release, ToolRelease
+from guard.events import CONTENT, REASONING, Release, ToolRelease, tool_channel
+from guard.spoken import Spoken
+
+_JOIN = 1024
+"""Pieces of one channel that are kept apart: a long answer would hold a string for each of its tokens."""
 
 
 class Delivered:
-    """``tokens`` counts delivered tokens: exact where the engine named them (ids or logprobs), else one a delta.
-    ``token_ids`` is None once a piece came without its ids. ``lead`` is what the engine wrote before the content, where
-    the guard has split reasoning off it."""
+    """``token_ids`` is None once a piece came without its ids. ``lead`` is what the engine wrote before the content,
+    where the guard has split reasoning off it. ``spoken`` is None once something was delivered that is not in it;
+    ``channel`` is where the last piece went."""
 
-    __slots__ = ("_calls", "_texts", "lead", "token_ids", "tokens")
+    __slots__ = ("_calls", "_counted", "_raw", "_texts", "channel", "lead", "spoken", "token_ids")
 
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {}
         self._calls: list[tuple[str, str, list[str]]] = []
+        self._counted = 0
+        self._raw = False
         self.token_ids: list[int] | None = []
-        self.tokens = 0
         self.lead = ""
+        self.spoken: Spoken | None = None
+        self.channel = CONTENT
+
+    def reads_raw(self, vocabulary: str) -> Spoken | None:
+        """What comes from now on is read out of a raw answer, whose tokens are added to what is returned; None where
+        more was delivered than that answer holds."""
+        if self.nothing:
+            self.spoken = Spoken(vocabulary)
+        elif self.spoken is not None and self.spoken.vocabulary != vocabulary:
+            self.spoken = None
+        self._raw = self.spoken is not None
+        return self.spoken
+
+    def reads_channels(self) -> None:
+        """What comes from now on came in channels, as an engine read them."""
+        self._raw = False
 
     def add(self, release: Release) -> None:
         parts = self._texts.get(release.channel)
@@ -32,12 +56,19 @@ class Delivered:
             self._texts[release.channel] = [release.text]
         else:
             parts.append(release.text)
+            if len(parts) > _JOIN:
+                parts[:] = ["".join(parts)]
+        self.channel = release.channel
+        if self._raw:
+            self.token_ids = None
+        else:
+            self.spoken = None
         token_ids = release.token_ids
         if token_ids is None:
             self.token_ids = None
-            self.tokens += len(release.logprobs) if release.logprobs else 1
+            self._counted += len(release.logprobs) if release.logprobs else 1
             return
-        self.tokens += len(token_ids)
+        self._counted += len(token_ids)
         if self.token_ids is not None:
             self.token_ids.extend(token_ids)
 
@@ -47,7 +78,16 @@ class Delivered:
         else:
             self._calls[piece.index][2].append(piece.arguments)
         self.token_ids = None
-        self.tokens += 1
+        self._counted += 1
+        self.channel = tool_channel(piece.index)
+        if not self._raw:
+            self.spoken = None
+
+    @property
+    def tokens(self) -> int:
+        """How many were delivered: exact where the engine named them (ids or logprobs), else one a delta. Of a raw
+        answer those that it goes on from."""
+        return self.spoken.tokens if self.spoken is not None else self._counted
 
     @property
     def nothing(self) -> bool:
@@ -67,6 +107,9 @@ class Delivered:
         return parts[0]
 
     def length(self, channel: str = CONTENT) -> int:
+        if channel.startswith("tool:"):
+            index = int(channel[5:])
+            return sum(map(len, self._calls[index][2])) if index < len(self._calls) else 0
         return len(self.text(channel))
 
     def total_chars(self) -> int:
@@ -83,6 +126,8 @@ class Delivered:
             reasoning=self.text(REASONING),
             lead=self.lead,
             tool_calls=self.calls,
-            token_ids=tuple(self.token_ids) if self.token_ids is not None else None,
+            token_ids=tuple(self.token_ids) if self.token_ids is not None and self.spoken is None else None,
             prompt_token_ids=prompt_token_ids,
+            spoken=self.spoken.parts() if self.spoken is not None else None,
+            vocabulary=self.spoken.vocabulary if self.spoken is not None else "",
         )

@@ -90,6 +90,20 @@ class Seed(Struct):
         return tuple(ids)
 
 
+def spoken_parts(pieces: Sequence[TextDelta], before: Sequence[Sequence[int] | str]) -> tuple[Sequence[int] | str, ...]:
+    """``before`` and the pieces behind it, as runs of ids and of text (guard/spoken.py)."""
+    parts = list(before)
+    for piece in pieces:
+        last = parts[-1] if parts else None
+        if piece.token_ids is None:
+            parts[-1:] = [last + piece.text] if isinstance(last, str) else [*parts[-1:], piece.text]
+        elif last is None or isinstance(last, str):
+            parts.append(piece.token_ids)
+        else:
+            parts[-1] = [*last, *piece.token_ids]
+    return tuple(parts)
+
+
 def token_count(piece: TextDelta) -> int:
     """As the guard counts it: exact where the engine named its tokens, else one."""
     if piece.token_ids is not None:

@@ -29,6 +29,7 @@ class Primed:
 
     def __init__(self, batches: list[list[StreamEvent]], rest: EngineStream) -> None:
         self.unenforced = rest.unenforced
+        self.raw = getattr(rest, "raw", None)
         self._batches = batches[::-1]
         self._rest = rest
         self._more = aiter(rest)

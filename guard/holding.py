@@ -1,6 +1,7 @@
 """What of an answer waits: pieces in the order in which they came, until nothing can take them back.
 
-A piece that is clear in part is split. What a repair takes out of the text (``drops`` of the checker) never leaves.
+A piece that is clear in part is split, unless the answer is read in whole tokens: then what came of one token leaves
+together, or not at all. What a repair takes out of the text (``drops`` of the checker) never leaves.
 """
 
 from __future__ import annotations
@@ -40,31 +41,39 @@ class Channel:
 
 
 class Holding:
-    """The queue of one attempt, ``pieces``. What leaves is noted in ``delivered``."""
+    """The queue of one attempt, ``pieces``. What leaves is noted in ``delivered``. ``whole``: by whole tokens; what is
+    added is then of token ``group``."""
 
-    __slots__ = ("_choice", "_constrained", "_delivered", "_watched", "pieces")
+    __slots__ = ("_choice", "_constrained", "_watched", "delivered", "group", "pieces", "whole")
 
     def __init__(self, choice: int, delivered: Delivered, *, watched: bool, constrained: bool) -> None:
         self._choice = choice
-        self._delivered = delivered
+        self.delivered = delivered
         self._watched = watched
         self._constrained = constrained
-        self.pieces: deque[tuple[Channel, int, Piece]] = deque()
+        self.pieces: deque[tuple[Channel, int, Piece, int]] = deque()
+        self.whole = False
+        self.group = 0
 
     def __bool__(self) -> bool:
         return bool(self.pieces)
 
     def __iter__(self) -> Iterator[tuple[Channel, int, Piece]]:
         """(channel, its offset, piece) in the order of arrival."""
-        return iter(self.pieces)
+        return ((channel, start, piece) for channel, start, piece, _ in self.pieces)
 
     @property
     def chars(self) -> int:
-        return sum(_length(piece) for _, _, piece in self.pieces)
+        return sum(_length(piece) for _, _, piece in self)
 
     def first_of(self, channel: Channel) -> int:
         """How much of a channel has left: the offset of what waits first."""
-        return next((start for owner, start, _ in self.pieces if owner is channel), channel.fed)
+        return next((start for owner, start, _ in self if owner is channel), channel.fed)
+
+    @property
+    def front(self) -> int | None:
+        """The token of which something waits first."""
+        return self.pieces[0][3] if self.pieces else None
 
     def salvage(self, channel: Channel, limit: int) -> Salvage | None:
         """What of a channel may stand up to ``limit``; None where others wait as well."""
@@ -72,7 +81,7 @@ class Holding:
         drops = channel.checker.drops if channel.checker is not None else ()
         held: list[TextDelta] = []
         refused: TextDelta | None = None
-        for owner, start, piece in self.pieces:
+        for owner, start, piece in self:
             if owner is not channel or not isinstance(piece, TextDelta):
                 return None
             if start + len(piece.text) > limit:
@@ -85,7 +94,7 @@ class Holding:
         return Salvage(held, taken_back, refused)
 
     def add(self, channel: Channel, start: int, piece: Piece) -> None:
-        self.pieces.append((channel, start, piece))
+        self.pieces.append((channel, start, piece, self.group))
 
     def leave(
         self,
@@ -94,12 +103,19 @@ class Holding:
         condemned: Channel | None = None,
         onset: int = 0,
         final: bool = False,
+        until: int | None = None,
     ) -> None:
         """Release from the front what is clear: before the ``onset`` on the ``condemned`` channel; all that is not
-        condemned, when it is ``final``."""
+        condemned, when it is ``final``. ``until``: the token that was being read when the answer was condemned."""
         pieces = self.pieces
+        if self.whole:
+            while pieces and (until is None or pieces[0][3] < until) and self._is_clear(condemned, onset, final):
+                group = pieces[0][3]
+                while pieces and pieces[0][3] == group:
+                    self._release(*pieces.popleft()[:3], out)
+            return
         while pieces:
-            channel, start, piece = pieces[0]
+            channel, start, piece, group = pieces[0]
             end = start + _length(piece)
             clear = end if final else self._clear(channel, end)
             if channel is condemned:
@@ -110,9 +126,21 @@ class Holding:
                 continue
             if clear > start:
                 first, rest = split(piece, clear - start)
-                pieces[0] = (channel, clear, rest)
+                pieces[0] = (channel, clear, rest, group)
                 self._release(channel, start, first, out)
             return
+
+    def _is_clear(self, condemned: Channel | None, onset: int, final: bool) -> bool:
+        """Whether all that came of the first token is."""
+        group = self.pieces[0][3]
+        for channel, start, piece, other in self.pieces:
+            if other != group:
+                break
+            end = start + _length(piece)
+            clear = end if final else self._clear(channel, end)
+            if end > (min(clear, onset) if channel is condemned else clear):
+                return False
+        return True
 
     def _clear(self, channel: Channel, end: int) -> int:
         """Detectors that only observe hold nothing, and so do constraints."""
@@ -124,7 +152,7 @@ class Holding:
 
     def _release(self, channel: Channel, start: int, piece: Piece, out: list[GuardEvent]) -> None:
         if isinstance(piece, ToolRelease):
-            self._delivered.add_call(piece)
+            self.delivered.add_call(piece)
             out.append(piece)
             return
         text = piece.text
@@ -132,7 +160,7 @@ class Holding:
             text = without(text, start, channel.checker.drops)
         if text or piece.token_ids or piece.logprobs:
             release = Release(self._choice, piece.channel, text, piece.token_ids, piece.logprobs)
-            self._delivered.add(release)
+            self.delivered.add(release)
             out.append(release)
 
 

@@ -27,11 +27,15 @@ def taken_back(kept: Sequence[GuardEvent], count: int) -> list[GuardEvent]:
     return out[::-1]
 
 
-def delivered_of(kept: Sequence[GuardEvent], lead: str = "") -> Delivered:
-    """As if all of it had been delivered."""
+def delivered_of(kept: Sequence[GuardEvent], more: Delivered | None = None) -> Delivered:
+    """As if all of it had been delivered. ``more``: what was, before a part of it was taken back."""
     delivered = Delivered()
-    delivered.lead = lead
     for event in kept:
         if isinstance(event, Release):
             delivered.add(event)
+    if more is not None:
+        delivered.lead = more.lead
+        text, spoken = delivered.text(), more.spoken
+        if spoken is not None and delivered.total_chars() == len(text) and spoken.text.startswith(text):
+            delivered.spoken = spoken.first(len(text))
     return delivered

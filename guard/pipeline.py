@@ -171,6 +171,7 @@ class Pipeline:
                         evidence.goes_on_as(answer)
                 guard, trail = one.guard, one.trail
                 if stream is not None:
+                    one.hears(stream)
                     relay = Relay(guard, answer, trail, self._clock, deliver)
                     relay.connect(stream)
                     async with aclosing(stream):
@@ -242,8 +243,9 @@ class Pipeline:
     async def _ask(self, answer: Answer, trail: AttemptEvidence) -> EngineStream:
         """Raises EngineError, but for what the guard asked on its own account and can do without."""
         while True:
+            rest = await asyncio.to_thread(answer.remainder) if answer.wants_remainder else None
             try:
-                return await self._engines[answer.engine].open(answer.attempt_request(trail.traceparent))
+                return await self._engines[answer.engine].open(answer.attempt_request(trail.traceparent, rest))
             except EngineError as error:
                 if error.retryable or not answer.asks_less():
                     raise

@@ -63,7 +63,7 @@ def plan_for(
             compiled=tools,
         )
 
-    def new_text_calls(channel: str, format: str, model: str) -> ContentToolParser:
+    def new_text_calls(channel: str, format: str, model: str, raw: bool = False) -> ContentToolParser:
         return ContentToolParser(
             format,
             request.tools,
@@ -71,10 +71,11 @@ def plan_for(
             channel=channel,
             model=model or request.model,
             bare=request.constraint is None,
+            told=raw or None,
         )
 
-    def new_splitter(format: str, model: str, inside: bool) -> ReasoningSplitter | None:
-        told = format != "auto"
+    def new_splitter(format: str, model: str, inside: bool, raw: bool = False) -> ReasoningSplitter | None:
+        told = raw or format != "auto"
         if not (told or policy.repairs):
             return None
         form = reasoning_form(format, model or request.model, extra=request.extra, prompt=asked)
@@ -86,7 +87,7 @@ def plan_for(
         new_checker=(lambda: compiled.checker(policy.json_release, policy.repairs)) if compiled else None,
         new_tools=new_tools if request.tools else None,
         new_splitter=new_splitter if request.kind == "chat" else None,
-        new_text_calls=new_text_calls if request.tools and policy.repairs else None,
+        new_text_calls=new_text_calls if request.tools else None,
         owes_call=bool(request.tools) and owes_call(request.tool_choice),
         act_on_detectors=policy.detectors == "enforce",
         act_on_constraints=policy.constraints == "enforce",

@@ -77,6 +77,7 @@ class Racing:
     async def _outrun(self, loser: Attempt, came: Lead | None) -> None:
         """What it says of its engine: nothing, where it was cancelled."""
         if came is not None and came.stream is not None:
+            loser.hears(came.stream)
             async with aclosing(came.stream):
                 async for events in came.stream:
                     loser.guard.feed(events)

@@ -32,18 +32,24 @@ class Reading:
         model: str = "",
         seeded: bool = False,
         call: CallReader | None = None,
+        raw: bool = False,
     ) -> None:
         self._delivered = delivered
         self._tool_format = tool_format
         self._model = model
         self._call = call
         self._seeded = seeded
-        self._new_text_calls = plan.new_text_calls if call is None else None
+        self._raw = raw
+        reads_calls = call is None and (raw or plan.repairs)
+        self._new_text_calls = plan.new_text_calls if reads_calls else None
         self._text_calls: dict[str, TextCalls] = {}
         begun = seeded or delivered.lead or delivered.length(CONTENT) or delivered.calls
+        inside = delivered.length(REASONING) > 0
+        if raw and delivered.spoken:  # it is read again
+            begun = inside = False
         self._splitter: Splitter | None = None
         if plan.new_splitter is not None and not begun:
-            self._splitter = plan.new_splitter(reasoning_format, model, delivered.length(REASONING) > 0)
+            self._splitter = plan.new_splitter(reasoning_format, model, inside, raw)
         self.idle = self._is_idle()
 
     @property
@@ -101,7 +107,7 @@ class Reading:
                 continue
             reader = self._text_calls.get(piece.channel)
             if reader is None:
-                reader = self._new_text_calls(piece.channel, self._tool_format, self._model)
+                reader = self._new_text_calls(piece.channel, self._tool_format, self._model, self._raw)
                 self._text_calls[piece.channel] = reader
             out += reader.feed(piece)
         return out

@@ -12,6 +12,7 @@ class Seeded:
 
     def __init__(self, pieces: list[TextDelta], rest: EngineStream | None, choice: int = 0) -> None:
         self.unenforced = () if rest is None else rest.unenforced
+        self.raw = getattr(rest, "raw", None)
         self._first: list[StreamEvent] = list(pieces)
         self._rest = rest
         self._batches = None if rest is None else aiter(rest)

@@ -11,10 +11,15 @@ The rules:
 
 Pure: events in, events out. A StreamGuard sees one attempt of one choice; what was delivered by earlier attempts is
 given as ``delivered`` and is fed to the detectors and the checker first, so that they judge the answer as one.
+
+An engine may be spoken with in tokens (``reads_raw``): then its deltas are the raw answer, a token each. What of one
+token may leave leaves together, so that what was delivered always ends with a token, and ``delivered.spoken`` is the
+raw answer up to there: what is still waiting, or was condemned, is not in it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,6 +75,10 @@ class StreamGuard:
         self._reading = reading or Reading(plan, delivered)
         self._calling = self._reading.calling
         self._told = [len(arguments) for _, _, arguments in delivered.calls] if self._calling else []
+        self._raw = False
+        self._grouped = False
+        self._broken_in: int | None = None  # the token in which the answer was condemned
+        self._pending: deque[tuple[int, str, tuple[int, ...] | None]] = deque()  # tokens of which something waits
         self._channels: dict[str, Channel] = {}
         watched, constrained = (
             while_streaming(Sight("doubt", acts=acts)) == "hold"
@@ -102,7 +111,9 @@ class StreamGuard:
                 break
             kind = type(event)
             if kind is TextDelta:
-                if self._reading.idle:
+                if self._raw:
+                    self._raw_text(event, out)  # type: ignore[arg-type]
+                elif self._reading.idle:
                     self._text(event, out)  # type: ignore[arg-type]
                 else:
                     self._read(self._reading.feed(event), out)  # type: ignore[arg-type]
@@ -134,7 +145,8 @@ class StreamGuard:
             clear = channel.clear()
         if found:
             self._take(found, out)
-        if clear >= end and not (self._holding.pieces or channel.waits or self.ended or (checker and checker.drops)):
+        waits = self._holding.pieces or channel.waits or self._grouped
+        if clear >= end and not (waits or self.ended or (checker and checker.drops)):
             if text or token_ids or logprobs:
                 release = Release(self._choice, name, text, token_ids, logprobs)
                 self._delivered.add(release)
@@ -189,6 +201,59 @@ class StreamGuard:
                 out.append(piece)
         self._drain(out)
 
+    # --- in tokens ----------------------------------------------------------------------------------------------------
+
+    def reads_raw(self, vocabulary: str, reading: Reading) -> None:
+        """The engine speaks in tokens of this vocabulary. What is kept of the raw answer is read again first, so that
+        every reader stands where it stood."""
+        kept = self._delivered.reads_raw(vocabulary)
+        self._raw = self._holding.whole = True
+        self._reading = reading
+        if not kept:
+            return
+        self._channels.clear()
+        delivered = self._delivered
+        self._delivered = self._holding.delivered = Delivered()
+        for delta in kept.deltas():
+            self._token(delta, [])
+        self._holding.pieces.clear()  # all of it has left before
+        self._delivered = self._holding.delivered = delivered
+        self.findings.clear()
+        self.tokens = 0
+
+    def _raw_text(self, delta: TextDelta, out: list[GuardEvent]) -> None:
+        self._holding.group += 1
+        if delta.text:
+            self._pending.append((self._holding.group, delta.text, delta.token_ids))
+        tokens = self.tokens + (len(delta.token_ids) if delta.token_ids is not None else 1)
+        self._token(delta, out)
+        self.tokens = tokens
+        self._keep()
+
+    def _token(self, delta: TextDelta, out: list[GuardEvent]) -> None:
+        if self._reading.idle:
+            self._text(delta, out)
+            return
+        self._grouped = True  # until all that comes of it is there
+        self._read(self._reading.feed(delta), out)
+        self._grouped = False
+        self._drain(out)
+
+    def _keep(self) -> None:
+        """Of the raw answer, what has left with all that came of it, or waits in a reader that will read it again."""
+        spoken = self._delivered.spoken
+        if spoken is None or not self._raw:
+            return
+        first = self._holding.front
+        if first is None:
+            first = self._holding.group + 1
+        if self._broken_in is not None:
+            first = min(first, self._broken_in)
+        pending = self._pending
+        while pending and pending[0][0] < first:
+            _, text, ids = pending.popleft()
+            spoken.add(text, ids)
+
     def _protocol(self, event: StreamEvent, out: list[GuardEvent]) -> None:
         match event:
             case FinishReason():
@@ -215,7 +280,7 @@ class StreamGuard:
 
     def _end(self, kind: str, done: bool, message: str, out: list[GuardEvent], status: int | None = None) -> None:
         fault = kind not in ("done", "clean", "cut")
-        if not fault:
+        if not fault and (self.reason or kind != "cut"):  # what was cut may go on: what waits is no end of it
             if self.reason and self._fed() > self._fed_at_finish:
                 told = "the answer went on after its finish reason"
                 self._take((Finding("stream.after_finish", "warn", told, channel="stream"),), out)
@@ -244,9 +309,11 @@ class StreamGuard:
 
     def _repair(self, out: list[GuardEvent]) -> None:
         """What the engine put in the wrong place and can be put right without loss."""
+        calls = self._tools.calls if self._tools else 0
+        if calls and self.reason == "stop" and self._raw:
+            self.reason = "tool_calls"  # the engine does not know what it said
         if while_streaming(Sight("repairable", acts=self._plan.repairs)) != "repair":
             return
-        calls = self._tools.calls if self._tools else 0
         if calls and self.reason == "stop":
             self.reason = "tool_calls"
             out.append(
@@ -289,6 +356,7 @@ class StreamGuard:
         out: list[GuardEvent] = []
         if self.condemned is not None:
             self._drain(out)
+            self._keep()
         return out
 
     @property
@@ -389,16 +457,21 @@ class StreamGuard:
 
     def _condemn(self, why: Condemned) -> None:
         if self.condemned is None:
+            if self._grouped:
+                self._broken_in = self._holding.group
             self.condemned = why
             self.ended = not self._plan.thorough
 
     def _drain(self, out: list[GuardEvent], *, final: bool = False) -> None:
         """What is clear leaves. What was condemned stays, whatever came after it."""
+        if self._grouped:
+            return
         why = self.condemned
         if why is None:
             self._holding.leave(out, final=final)
         else:
-            self._holding.leave(out, condemned=self._channels.get(why.channel), onset=why.onset)
+            condemned = self._channels.get(why.channel)
+            self._holding.leave(out, condemned=condemned, onset=why.onset, until=self._broken_in)
 
 
 def _chosen(logprobs: list[dict[str, Any]]) -> list[float]:

@@ -94,16 +94,17 @@ class Integrity(Protocol):
 class Plan(Struct):
     """What every attempt at one answer is held against; made once a request from its constraint, tools and policy.
     ``new_text_calls`` is given the channel, the engine's tool format and its model's name, ``new_splitter`` the
-    engine's reasoning format, its model's name, and whether the answer goes on within its reasoning. ``thorough``: an
-    answer that is condemned is read to its end all the same, to find everything that is wrong. ``owes_call``: an answer
-    without a call is none, so its text waits for one."""
+    engine's reasoning format, its model's name, and whether the answer goes on within its reasoning; both whether the
+    engine was asked for the raw answer, so that what they find was to be expected. ``thorough``: an answer that is
+    condemned is read to its end all the same, to find everything that is wrong. ``owes_call``: an answer without a call
+    is none, so its text waits for one."""
 
     new_panel: Callable[[str], Watcher]
     new_integrity: Callable[[], Integrity]
     new_checker: Callable[[], Checker] | None = None
     new_tools: Callable[[], ToolGuard] | None = None
-    new_text_calls: Callable[[str, str, str], TextCalls] | None = None
-    new_splitter: Callable[[str, str, bool], Splitter | None] | None = None
+    new_text_calls: Callable[[str, str, str, bool], TextCalls] | None = None
+    new_splitter: Callable[[str, str, bool, bool], Splitter | None] | None = None
     act_on_detectors: bool = True
     act_on_constraints: bool = True
     repairs: bool = True

@@ -28,6 +28,7 @@ def _helper(name: str, path: str) -> None:
 _helper("engine_process", "engine_process.py")
 _helper("clickhouse_server", "clickhouse_server.py")
 _helper("replay_server", "engines/replay_server.py")
+_helper("tokenizer_files", "tokenizer_files.py")
 _helper("torch_models", "engines/torch_models.py")
 _helper("replayed", "replay/replayed.py")
 _helper("browser", "replay/browser.py")

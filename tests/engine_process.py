@@ -105,21 +105,23 @@ class LlamaCpp:
 
 
 def start_engine(
-    parallel: int = 4, context: int = 8192, threads: int = 2, wait: float = 60.0, model: Path | None = None
+    parallel: int = 4,
+    context: int = 8192,
+    threads: int = 2,
+    wait: float = 60.0,
+    model: Path | None = None,
+    template: Path | None = None,
 ) -> LlamaCpp:
     """Start an engine and wait until it is healthy. ``context`` is tokens for all ``parallel`` slots together.
-    ``model``: other weights than the tests' own; with them the cache of attention is in float32 as well."""
+    ``model``: other weights than the tests' own; with them the cache of attention is in float32 as well. ``template``:
+    a chat template other than the model's."""
     port = free_port()
     log = tempfile.TemporaryFile()  # noqa: SIM115  closed by stop()
     process = subprocess.Popen(
         [
             sys.executable,
             str(Path(__file__).resolve()),
-            str(port),
-            str(parallel),
-            str(context),
-            str(threads),
-            str(model or ""),
+            *map(str, (port, parallel, context, threads, model or "", template or "")),
         ],
         stdin=subprocess.PIPE,
         stdout=log,
@@ -139,13 +141,15 @@ def start_engine(
     raise RuntimeError(f"the engine did not become healthy within {wait:g} s:\n{tail}")
 
 
-def _serve(port: int, parallel: int, context: int, threads: int, model: str) -> None:
+def _serve(port: int, parallel: int, context: int, threads: int, model: str, template: str) -> None:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = model or str(model_path())
     if model:
         params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    if template:
+        params.chat_template = Path(template).read_text()
     params.model_alias = {MODEL}
     params.hostnames = ["127.0.0.1"]
     params.port = port
@@ -168,4 +172,4 @@ def _serve(port: int, parallel: int, context: int, threads: int, model: str) -> 
 
 
 if __name__ == "__main__":
-    _serve(*(int(argument) for argument in sys.argv[1:5]), sys.argv[5])
+    _serve(*map(int, sys.argv[1:5]), *sys.argv[5:7])

@@ -15,7 +15,7 @@ from replay_server import ReplayServer, Reply, chunk, sse
 from guard.build import build_engine
 from guard.config import parse_config
 from guard.constraint.cache import ConstraintCache
-from guard.engines.openai_http import OpenAIStream
+from guard.engines.openai_http import HttpStream
 from guard.pipeline import Pipeline
 from guard.relay import Relay
 from guard.server.asgi import serve_http
@@ -139,7 +139,7 @@ async def test_both_ways_give_the_same(monkeypatch: pytest.MonkeyPatch, short: l
     async with Path(reply) as path:
         one = await path.ask(stream)
         assert short[0] > 20
-        monkeypatch.setattr(OpenAIStream, "relay", None)
+        monkeypatch.setattr(HttpStream, "relay", None)
         before = short[0]
         other = await path.ask(stream)
         assert short[0] == before

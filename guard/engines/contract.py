@@ -8,7 +8,7 @@ without waiting for it. An engine's promise is not believed: what it was asked t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -23,6 +23,9 @@ class Prefix(Struct):
     ``lead``: what the engine itself wrote before the content, reasoning and markup, where the guard has split it.
     ``reasoning`` and ``content`` are complete so far; ``tool_calls`` hold (id, name, arguments so far) in order.
     Token ids (also ``prompt_token_ids``) are only given to an engine with the tokenizer that they came from.
+
+    ``spoken``: the raw answer so far, as the model said it, where an engine was asked in tokens: runs of token ids, and
+    text that the guard itself put there. ``vocabulary`` says whose ids they are (empty: of the engine that is asked).
     """
 
     content: str = ""
@@ -31,19 +34,23 @@ class Prefix(Struct):
     tool_calls: tuple[tuple[str, str, str], ...] = ()
     token_ids: tuple[int, ...] | None = None
     prompt_token_ids: tuple[int, ...] | None = None
+    spoken: tuple[Sequence[int] | str, ...] | None = None
+    vocabulary: str = ""
 
 
 class EngineRequest(Struct):
     """One attempt. ``max_tokens`` is what is left of the budget (None: not limited by the caller); ``constrain`` says
     whether the constraint is sent (a resume inside a constrained answer must not send it to an engine that would start
-    the grammar again at its root). ``ignore_eos``: the engine should not end the answer by itself, where it can do that
-    (it had ended it before the constraint was met)."""
+    the grammar again at its root). ``remainder``: the grammar of what may still come, in GBNF, sent instead of it.
+    ``ignore_eos``: the engine should not end the answer by itself, where it can do that (it had ended it before the
+    constraint was met)."""
 
     request: GenerationRequest
     attempt: int = 1
     prefix: Prefix | None = None
     max_tokens: int | None = None
     constrain: bool = True
+    remainder: str | None = None
     ignore_eos: bool = False
     deadline: float | None = None
 
@@ -51,7 +58,8 @@ class EngineRequest(Struct):
 class Capabilities(Struct, frozen=True):
     """``resume``: how this engine can go on from a prefix: token_ids, text (a chat prefill), or no.
     ``resume_constrained``: a prefill carries the JSON-schema constraint on (llama.cpp), instead of starting it
-    again."""
+    again. ``remainder``: it takes the grammar of what is left of a constrained answer. ``vocabulary``: whose token ids
+    it speaks (guard/engines/tokens/vocabulary.py); empty where that is not known."""
 
     chat: bool = True
     completion: bool = True
@@ -61,6 +69,8 @@ class Capabilities(Struct, frozen=True):
     constraints: frozenset[str] = frozenset()
     resume: str = "no"
     resume_constrained: bool = False
+    remainder: bool = False
+    vocabulary: str = ""
 
 
 class EngineError(Exception):
@@ -104,6 +114,15 @@ class ResumeUnsupported(EngineError):
         super().__init__("resume", message)
 
 
+class Raw(Struct, frozen=True):
+    """What a stream has whose text is all that the model said, one delta a token, with reasoning and tool calls still
+    in it: whose tokens they are, the ids of the prompt, and the chat template's hash."""
+
+    vocabulary: str
+    prompt: Sequence[int] = ()
+    template: str = ""
+
+
 class EngineStream(Protocol):
     unenforced: tuple[str, ...]
     """What of the constraint the engine was not asked to enforce (constraint kinds and keywords)."""
@@ -112,6 +131,7 @@ class EngineStream(Protocol):
 
     async def aclose(self) -> None: ...
 
+    # A stream may have ``raw``: see Raw.
     # A stream may also have ``relay(take)``: while the iterator waits, batches go to ``take`` as they are read, without
     # waking anything. Where it returns False, or raises, the iterator goes on: with an empty batch, or with that
     # exception. The batch that holds the end always comes by the iterator.

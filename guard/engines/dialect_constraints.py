@@ -116,7 +116,7 @@ def write_llamacpp(asked: Asked, body: Body) -> tuple[str, ...]:
             body["response_format"] = response_format(constraint)
             return dropped(constraint, _LLAMACPP_DROPS)
         case _:
-            grammar = None if asked.tools else _gbnf(constraint)  # with tools a grammar is refused
+            grammar = None if asked.tools else gbnf(constraint)  # with tools a grammar is refused
             if grammar is None:
                 return (named(constraint),)
             body["grammar"] = grammar
@@ -166,7 +166,7 @@ def _tag(constraint: Constraint) -> Body:
     return {**constraint.value, "type": "structural_tag"}
 
 
-def _gbnf(constraint: Constraint) -> str | None:
+def gbnf(constraint: Constraint) -> str | None:
     """The constraint as llama.cpp's kind of grammar, where it can be one."""
     try:
         match constraint.kind:

@@ -17,6 +17,7 @@ from guard.constraint.formats.reasoning import written
 from guard.engines import dialect_constraints as words
 from guard.engines.contract import Capabilities, EngineRequest, Prefix, ResumeUnsupported
 from guard.engines.dialect_constraints import Body
+from guard.engines.remainder import write_remainder
 from guard.request import GenerationRequest
 
 CHAT_PATH: Final = "/v1/chat/completions"
@@ -52,13 +53,13 @@ DIALECTS: Final[dict[str, Dialect]] = {
     "vllm": Dialect(
         words.write_vllm,
         "by_flag",
-        Capabilities(token_ids_in=True, token_ids_out=True, constraints=_ALL, resume="text"),
+        Capabilities(token_ids_in=True, token_ids_out=True, constraints=_ALL, resume="text", remainder=True),
         ids=frozenset({"chat", "completion"}),
     ),
     "sglang": Dialect(
         words.write_sglang,
         "by_flag",
-        Capabilities(token_ids_in=True, token_ids_out=False, constraints=_ALL, resume="text"),
+        Capabilities(token_ids_in=True, token_ids_out=False, constraints=_ALL, resume="text", remainder=True),
         ids=frozenset({"completion"}),  # a streamed chat with them is refused
     ),
     "trtllm": Dialect(
@@ -75,6 +76,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
             constraints=_JSON | {"regex", "choice", "grammar"},
             resume="text",
             resume_constrained=True,
+            remainder=True,
         ),
     ),
     "dynamo": Dialect(words.write_openai, "never", Capabilities(token_ids_in=True, constraints=_JSON)),
@@ -120,7 +122,9 @@ def write_request(dialect_name: str, attempt: EngineRequest, model: str) -> Wire
         body["return_token_ids"] = True
     unenforced: tuple[str, ...] = ()
     if request.constraint is not None:
-        if sends_constraint:
+        if attempt.remainder is not None:
+            write_remainder(dialect_name, attempt.remainder, body)
+        elif sends_constraint:
             may_call = bool(request.tools) and request.tool_choice.mode != "none"
             unenforced = dialect.constrain(words.Asked(request.constraint, kind, may_call), body)
         else:
@@ -142,7 +146,7 @@ def _known_ids(dialect: Dialect, attempt: EngineRequest, prefix: Prefix | None) 
     if request.kind == "chat":
         if request.tools or (prefix.reasoning and not prefix.lead) or prefix.tool_calls or attempt.max_tokens is None:
             return None
-        if request.constraint is not None and attempt.constrain:
+        if request.constraint is not None and attempt.constrain and attempt.remainder is None:
             return None
     return [*prompt, *prefix.token_ids] if prompt else None
 

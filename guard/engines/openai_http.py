@@ -11,16 +11,16 @@ import asyncio
 import json
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
 from guard.engines.contract import Capabilities, EngineError, EngineRequest, Health
-from guard.engines.dialects import capabilities, write_request
+from guard.engines.dialects import WireRequest, capabilities, write_request
 from guard.engines.error_body import read_error_body, retry_after_seconds
 from guard.engines.http import MAX_ERROR_BYTES, MAX_WHOLE_BYTES, HttpPool
 from guard.engines.http_exchange import Exchange, TransferError
-from guard.engines.openai_reader import OpenAIReader, read_whole
+from guard.engines.openai_reader import OpenAIReader
 from guard.engines.sse import MAX_EVENT_BYTES
 from guard.events import Fault, StreamEvent
 
@@ -29,15 +29,30 @@ HEALTH_SECONDS: Final = 5.0
 _NO_STREAM: Final = ("text/html", "application/xhtml", "text/xml", "application/xml", "image/", "application/pdf")
 
 
-class OpenAIStream:
+class Reader(Protocol):
+    """Bytes of a body in, events out. ``done``: the end mark was seen; ``ended``: nothing more will come of it."""
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    def feed(self, data: bytes) -> list[StreamEvent]: ...
+
+    def end(self, clean: bool = True) -> list[StreamEvent]: ...
+
+    def whole(self, body: bytes) -> list[StreamEvent]: ...
+
+
+class HttpStream:
     """One answer being read. Its last event is a Closed or a Fault."""
 
-    def __init__(self, exchange: Exchange, unenforced: tuple[str, ...], drop_prefix: str) -> None:
+    def __init__(self, exchange: Exchange, reader: Reader, unenforced: tuple[str, ...]) -> None:
         self.unenforced = unenforced
         self._exchange = exchange
-        self._reader = OpenAIReader(MAX_EVENT_BYTES)
+        self._reader = reader
         self._whole = exchange.headers.get("content-type", "").lower().startswith("application/json")
-        self._drop_prefix = drop_prefix
         self._ended = False
         self._lingers = False
         self._taker: Callable[[list[StreamEvent]], bool] | None = None
@@ -67,7 +82,7 @@ class OpenAIStream:
         exchange.relay = None
         exchange.wake()
 
-    def __aiter__(self) -> OpenAIStream:
+    def __aiter__(self) -> HttpStream:
         return self
 
     async def __anext__(self) -> list[StreamEvent]:
@@ -135,7 +150,7 @@ class OpenAIStream:
         self._ended = True
         if len(body) > MAX_WHOLE_BYTES:
             return [Fault("protocol", f"the engine's answer is longer than {MAX_WHOLE_BYTES} bytes")]
-        return read_whole(body, self._drop_prefix)
+        return self._reader.whole(body)
 
     async def aclose(self) -> None:
         self._ended = True
@@ -168,8 +183,10 @@ class OpenAIHttpEngine:
         self.model = model or None
         self.capabilities: Capabilities = capabilities(dialect)
         if not constrains:
-            self.capabilities = replace(self.capabilities, constraints=frozenset(), resume_constrained=False)
-        self._constrains = constrains
+            self.capabilities = replace(
+                self.capabilities, constraints=frozenset(), resume_constrained=False, remainder=False
+            )
+        self.constrains = constrains
         fixed = dict(headers or {})
         if api_key:
             fixed["authorization"] = f"Bearer {api_key}"
@@ -181,11 +198,16 @@ class OpenAIHttpEngine:
         self._between = between_tokens_timeout
         self._total = total_timeout
 
-    async def open(self, request: EngineRequest) -> OpenAIStream:
+    async def open(self, request: EngineRequest) -> HttpStream:
         """Send one attempt. Raises EngineError (ResumeUnsupported among them)."""
-        if not self._constrains:
+        if not self.constrains:
             request = replace(request, constrain=False)
         wire = write_request(self.dialect, request, self.model or request.request.model)
+        exchange = await self.send(wire, request)
+        return HttpStream(exchange, OpenAIReader(MAX_EVENT_BYTES, wire.drop_prefix), wire.unenforced)
+
+    async def send(self, wire: WireRequest, request: EngineRequest) -> Exchange:
+        """The answer to an attempt, once its head says that it is one. Raises EngineError."""
         headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
         if request.request.traceparent:
             headers["traceparent"] = request.request.traceparent
@@ -207,16 +229,16 @@ class OpenAIHttpEngine:
             what = content_type if encoding == "identity" else f"a {encoding} encoded body"
             exchange.close()
             raise EngineError("protocol", f"the engine answered with {what} instead of a stream")
-        return OpenAIStream(exchange, wire.unenforced, wire.drop_prefix)
+        return exchange
 
     async def health(self) -> Health:
         """Whether the engine can take requests: /health where it has one, then the models it serves."""
         try:
-            status, body = await self._get("/health")
+            status, body = await self.get("/health")
             if status not in (200, 404, 405):
                 said = read_error_body(body).message
                 return Health(False, f"/health answers {status}" + (f": {said}" if said else ""))
-            listed, body = await self._get("/v1/models")
+            listed, body = await self.get("/v1/models")
             if listed != 200:
                 if status == 200:
                     return Health(True, f"/v1/models answers {listed}", version=await self._version())
@@ -233,13 +255,14 @@ class OpenAIHttpEngine:
         if self.dialect not in ("vllm", "trtllm"):
             return ""
         try:
-            status, body = await self._get("/version")
+            status, body = await self.get("/version")
         except EngineError:
             return ""
         version = _object(body).get("version") if status == 200 else None
         return version if isinstance(version, str) else ""
 
-    async def _get(self, path: str) -> tuple[int, bytes]:
+    async def get(self, path: str) -> tuple[int, bytes]:
+        """Status and body of one of its other pages. Raises EngineError."""
         exchange = await self._pool.send(
             "GET", path, first=HEALTH_SECONDS, between=HEALTH_SECONDS, total=2 * HEALTH_SECONDS
         )

@@ -61,11 +61,12 @@ MAX_NAME_CHARS: Final = 256
 class OpenAIReader:
     """Reads one streamed answer. ``ended`` after a Fault or the end; ``done`` once [DONE] was seen."""
 
-    __slots__ = ("_answer", "_sse", "done", "ended")
+    __slots__ = ("_answer", "_drop_prefix", "_sse", "done", "ended")
 
-    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES, drop_prefix: str = "") -> None:
         self._sse = SseReader(max_event_bytes)
         self._answer = AnswerReader()
+        self._drop_prefix = drop_prefix
         self.done = False
         self.ended = False
 
@@ -90,6 +91,11 @@ class OpenAIReader:
         else:
             out.append(Fault("cut", "the connection ended in the middle of the answer"))
         return out
+
+    def whole(self, body: bytes) -> list[StreamEvent]:
+        """An engine that answers a stream request with one object."""
+        self.ended = True
+        return read_whole(body, self._drop_prefix)
 
     def _take(self, events: list[tuple[str, bytes]], out: list[StreamEvent]) -> bool:
         """Whether the answer has ended with these."""

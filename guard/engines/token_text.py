@@ -15,13 +15,17 @@ T = TypeVar("T")
 
 
 class TokenText(Generic[T]):
-    """``stops`` end the text before them. ``matched`` is the one that did, after which nothing comes out."""
+    """``stops`` end the text before them. ``matched`` is the one that did, after which nothing comes out. ``before``:
+    the end of a text that came earlier, in which a stop string may have begun. ``whole``: text comes out in whole
+    tokens alone, though a part of one could come sooner."""
 
-    def __init__(self, stops: Sequence[str] = ()) -> None:
+    def __init__(self, stops: Sequence[str] = (), before: str = "", *, whole: bool = False) -> None:
         self.matched: str | None = None
         self._stops = tuple(stop for stop in stops if stop)
         self._longest = max(map(len, self._stops), default=0)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._before = before[-self._longest + 1 :] if self._longest > 1 else ""
+        self._whole = whole
         self._held = ""
         self._out = 0
         self._waiting: deque[tuple[int, T]] = deque()  # the offset at which each token is out, and what comes with it
@@ -43,6 +47,11 @@ class TokenText(Generic[T]):
         return text, items
 
     def _take(self, length: int) -> tuple[str, list[T]]:
+        if self._whole and self.matched is None and length:
+            last = max((at for at, _ in self._waiting if at <= self._out + length), default=self._out)
+            length = last - self._out
+        if self._before and length:
+            self._before = (self._before + self._held[:length])[-self._longest + 1 :]
         text, self._held = self._held[:length], self._held[length:]
         self._out += length
         if self.matched is not None:
@@ -55,12 +64,17 @@ class TokenText(Generic[T]):
 
     def _clear(self) -> int:
         """How much of what is held may leave: up to the stop string that is whole first, or to what may become one."""
-        held = self._held
-        found = [(at + len(stop), at, stop) for stop in self._stops if (at := held.find(stop)) >= 0]
+        early = len(self._before)
+        text = self._before + self._held
+        found = [
+            (at + len(stop), at, stop)
+            for stop in self._stops
+            if (at := text.find(stop, max(0, early - len(stop) + 1))) >= 0
+        ]
         if found:
             _, at, self.matched = min(found)
-            return at
-        for length in range(min(self._longest - 1, len(held)), 0, -1):
-            if any(stop.startswith(held[-length:]) for stop in self._stops):
-                return len(held) - length
-        return len(held)
+            return max(0, at - early)
+        for length in range(min(self._longest - 1, len(text)), 0, -1):
+            if any(stop.startswith(text[-length:]) for stop in self._stops):
+                return max(0, len(text) - length - early)
+        return len(self._held)

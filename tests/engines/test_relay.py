@@ -9,7 +9,7 @@ import pytest
 from replay_server import ReplayServer, Reply, chunk, sse
 
 from guard.engines.contract import EngineRequest
-from guard.engines.openai_http import OpenAIHttpEngine, OpenAIStream
+from guard.engines.openai_http import HttpStream, OpenAIHttpEngine
 from guard.events import Closed, Done, Fault, StreamEvent, TextDelta
 from guard.request import GenerationRequest
 
@@ -28,7 +28,7 @@ class Open:
         self._server = ReplayServer(reply)
         self._timeouts = timeouts
 
-    async def __aenter__(self) -> OpenAIStream:
+    async def __aenter__(self) -> HttpStream:
         await self._server.__aenter__()
         self.engine = OpenAIHttpEngine("a", self._server.url, "vllm", **self._timeouts)
         request = GenerationRequest(
@@ -43,7 +43,7 @@ class Open:
         await self._server.__aexit__(None, None, None)
 
 
-async def batches(stream: OpenAIStream) -> AsyncIterator[list[StreamEvent]]:
+async def batches(stream: HttpStream) -> AsyncIterator[list[StreamEvent]]:
     async for events in stream:
         yield events
 

@@ -52,7 +52,8 @@ class ContentToolParser:
 
     ``begins_in``: the channel that the prompt has opened, where the format frames channels (Kimi K3). ``bare``: whether
     a call without any marker may begin the answer, where the format has such calls; not so when the caller asked for
-    JSON. Under tool_choice none, or without tools, everything passes: a call there would be a leak.
+    JSON. ``told``: whether calls are expected in the text (where not, finding one is a repair); by default, where the
+    format is known. Under tool_choice none, or without tools, everything passes: a call there would be a leak.
     """
 
     def __init__(
@@ -65,10 +66,11 @@ class ContentToolParser:
         model: str = "",
         begins_in: str = "",
         bare: bool = True,
+        told: bool | None = None,
     ) -> None:
         self._channel = channel
         self._family = detect_format(model) if format == "auto" else format
-        self._told = format != "auto"
+        self._told = format != "auto" if told is None else told
         self._active = bool(tools) and tool_choice.mode != "none"
         self._offer = Offer({tool.name: tool.parameters for tool in tools if tool.raw.get("type") != "custom"})
         self._openers = FORMATS[format]
