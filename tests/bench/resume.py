@@ -28,7 +28,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import engine_process
 import tokenizer_files
-from f32_weights import write_f32
 
 from guard.build import build_engine
 from guard.config import EngineConfig, parse_config
@@ -39,6 +38,7 @@ from guard.normalise import chat_request
 from guard.pipeline import Pipeline
 from guard.request import GenerationRequest
 from guard.trace.tracing import Tracing
+from tests.bench.weights import float32
 
 SCHEMA = {
     "type": "object",
@@ -266,7 +266,7 @@ async def main(options: argparse.Namespace) -> int:
         place = Path(folder)
         tokenizer = tokenizer_files.write_tokenizer(place / "tokenizer", tokenizer_files.TOOLS_TEMPLATE)
         (place / "template.jinja").write_text(tokenizer_files.TOOLS_TEMPLATE)
-        model = None if options.quantised else write_f32(place / "f32.gguf")
+        model = None if options.quantised else float32(engine_process.model_path())
         engines = [
             engine_process.start_engine(2, 4096, 1, model=model, template=place / "template.jinja") for _ in range(2)
         ]

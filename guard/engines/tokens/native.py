@@ -43,10 +43,8 @@ class NativeReader:
         out: list[StreamEvent] = []
         if self.ended:
             return out
-        if clean:
-            self._take(self._sse.finish(), out)
-            if self.ended:
-                return out
+        if clean and self._take(self._sse.finish(), out):
+            return out
         self.ended = True
         if clean or self.done:
             out.append(Closed(clean=clean))
@@ -61,10 +59,13 @@ class NativeReader:
         self.ended = True
         return [*out, fault] if fault is not None else [*out, Done(), Closed(clean=True)]
 
-    def _take(self, events: list[tuple[str, bytes]], out: list[StreamEvent]) -> None:
+    def _take(self, events: list[tuple[str, bytes]], out: list[StreamEvent]) -> bool:
+        """Whether the answer has ended with these."""
         for name, data in events:
             if data.strip() == b"[DONE]":
-                self._mark(out)
+                if not self.done:
+                    out.append(Done())
+                self.done = True
                 continue
             if not data.strip():
                 continue
@@ -74,17 +75,14 @@ class NativeReader:
             else:
                 fault = self._parse(data, out)
             if fault is not None:
-                return self._fail(fault, out)
+                self._fail(fault, out)
+                return True
             if out and type(out[-1]) is Done:
                 self.done = True
         if self._sse.broken is not None:
-            self._fail(Fault("protocol", self._sse.broken), out)
-        return None
-
-    def _mark(self, out: list[StreamEvent]) -> None:
-        if not self.done:
-            self.done = True
-            out.append(Done())
+            self._fail(Fault("protocol", f"the engine's stream holds {self._sse.broken}"), out)
+            return True
+        return False
 
     def _fail(self, fault: Fault, out: list[StreamEvent]) -> None:
         self.ended = True
