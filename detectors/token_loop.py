@@ -62,11 +62,13 @@ class TokenLoop:
 
     def feed(self, ids: Iterable[int]) -> TokenRun | None:
         """Returns the run that condemns the sequence, once; afterwards it is in ``found``."""
+        if self.found is not None:
+            return None
         for token in ids:
-            if self.found is not None:
-                return None
             self._take(token)
-        return self.found
+            if self.found is not None:
+                return self.found
+        return None
 
     def _take(self, token: int) -> None:
         at = self._count
