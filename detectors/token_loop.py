@@ -65,19 +65,19 @@ class TokenLoop:
         if self.found is not None:
             return None
         for token in ids:
-            self._take(token)
-            if self.found is not None:
-                return self.found
+            found = self._take(token)
+            if found is not None:
+                return found
         return None
 
-    def _take(self, token: int) -> None:
+    def _take(self, token: int) -> TokenRun | None:
         at = self._count
         self._count = at + 1
         self._tail.append(token)
         if token not in self._wordless:
             self._words = at
         if at + 1 < GRAM:
-            return
+            return None
         gram = tuple(self._tail)
         distance = at - self._last.get(gram, at)
         if distance > FARTHEST:
@@ -91,11 +91,12 @@ class TokenLoop:
         self._run = self._run + 1 if distance == self._distance else 1
         self._distance = distance
         if not distance:
-            return
+            return None
         length = self._run + GRAM - 1 + distance
         bar = self._bars.bar(distance)
         if length < bar or (at - self._words >= distance and length < WORDLESS * bar):
-            return
+            return None
         self.found = TokenRun(at + 1 - length, at + 1, distance)
         self._last.clear()
         self._seen.clear()
+        return self.found
