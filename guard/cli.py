@@ -7,7 +7,6 @@ thing).
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import click
 
 from guard import __version__
+from guard.logs import configure
 from guard.options import age, as_json, config_option, read_config, reading
 from guard.policy_command import policy
 from guard.store_command import store
@@ -72,7 +72,7 @@ Exit codes: 0 stopped by a signal, 2 the configuration is wrong or an address is
 )
 def serve(config_path: Path, log_level: str) -> None:
     """Serve gRPC and the OpenAI HTTP API in front of the configured engines."""
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    configure(log_level)
     config = read_config(config_path)
     from guard.config import place_of
     from guard.serve import ServeError, run

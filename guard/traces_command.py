@@ -13,6 +13,7 @@ from typing import Any
 import click
 import msgspec
 
+from guard.compare_command import compare
 from guard.options import age, as_json, config_option, reading
 
 Command = Callable[..., Any]
@@ -26,10 +27,14 @@ LOOK_SECONDS = 1.0
 Examples:
   outguard traces list --outcome failed --since 2h
   outguard traces show 4bf92f35
+  outguard traces compare 4bf92f35 00f067aa
   outguard traces export --finding 'repetition.*' --since 24h > failures.jsonl"""
 )
 def traces() -> None:
     """Look at what was recorded."""
+
+
+traces.add_command(compare)
 
 
 def _family(_: click.Context, __: click.Parameter, value: str | None) -> str | None:

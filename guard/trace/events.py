@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from guard.trace.context import attempt_span_id
 from guard.trace.record import AttemptRecord, FindingRecord, LossRecord, OutcomeRecord, RequestRecord
-from guard.trace.spans import is_id
+from guard.trace.spans import is_id, served_model
 
 DEBUG: Final = "DEBUG"
 INFO: Final = "INFO"
@@ -54,7 +54,7 @@ def _request(record: RequestRecord) -> list[Event]:
         if attempt.outcome not in ("ok", "cancelled"):
             found.append(_attempt(record, attempt))
     end = _ns(record.started_at + record.duration_ms / 1e3)
-    about = {"gen_ai.request.model": record.model, "outguard.outcome": record.outcome}
+    about = {"gen_ai.request.model": served_model(record), "outguard.outcome": record.outcome}
     if record.recovered:
         body = f"the answer was completed after {record.attempts_made} attempts"
         found.append(_of(record, "outguard.request.recovered", end, INFO, body, about))

@@ -26,6 +26,7 @@ LOSS: Final = 3
 PACKED: Final = 4
 """A request whose numbers are packed beside it (guard/trace/rows.py)."""
 SCRAPE: Final = 5
+SKETCH: Final = 6
 
 _LEFT: Final = Layout("<3sBII")
 _SUM: Final = Layout("<I")

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from guard.trace.drain import Drain
 from guard.trace.frames import Frame, Tail, scan, seed_of
-from guard.trace.record import OutcomeRecord, RequestRecord, ScrapeRecord
+from guard.trace.record import OutcomeRecord, RequestRecord, ScrapeRecord, SketchRecord
 from guard.trace.rows import Packed, decode
 
 ASIDE: Final = "aside"
@@ -93,6 +93,8 @@ def _finished(frame: Frame) -> float:
         return record.started_at + record.duration_ms / 1e3
     if isinstance(record, OutcomeRecord):
         return record.reported_at
+    if isinstance(record, SketchRecord):
+        return record.started_at
     return record.at if isinstance(record, ScrapeRecord) else record.last_at
 
 

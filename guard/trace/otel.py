@@ -12,6 +12,7 @@ import logging
 import threading
 from typing import Any, Final
 
+import msgspec
 from opentelemetry import trace
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
@@ -31,6 +32,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status,
 from guard import __version__
 from guard.trace.events import Event, events
 from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord
+from guard.trace.retention import reduce
 from guard.trace.rows import Packed, Record
 from guard.trace.spans import OPERATIONS, SpanData, spans
 
@@ -143,6 +145,8 @@ class Telemetry:
         if isinstance(record, Packed):
             record = record.request
         if isinstance(record, RequestRecord):
+            # also of a record that may keep its content: spans leave the machine
+            record = msgspec.structs.replace(reduce(record, "none", b""), retention=record.retention)
             for span in spans(record):
                 self._span(span)
             self._measure(record)

@@ -168,3 +168,21 @@ class ScrapeRecord(Struct):
     engine: str
     cluster: str
     samples: list[EngineSample]
+
+
+class SketchRecord(Struct):
+    """What is kept of one text under retention ``hash`` beside its fingerprint (guard/trace/sketch.py). ``part``:
+    prompt, output, or attempt for one attempt's own output where that is not the request's."""
+
+    trace_id: str
+    request_id: str
+    started_at: float
+    tenant: str
+    model: str
+    part: str
+    choice: int
+    attempt: int
+    length: int
+    kinds: int
+    prefixes: list[int]
+    grams: list[int]

@@ -5,7 +5,8 @@ can still be asked, and counts. ``none`` keeps neither. Of several wishes the st
 
 What may quote an answer, a prompt or a schema goes with them: token ids, log probabilities, the words of findings and
 errors, a caller's account of a tool call. Codes, kinds, counts, offsets and times stay: they are the evidence. Where a
-stable word is expected and something else stands (an engine's own finish reason), it becomes ``other``.
+stable word is expected and something else stands (an engine's own finish reason, the name of a model or a policy that
+nobody configured), it becomes ``other``.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ WORDS: Final = frozenset(
     """.split()  # noqa: SIM905 (a page of quotes reads no better)
 )
 """The words that lists of what was not enforced or was contradicted are made of."""
+
+UNKNOWN_MODEL: Final = "model_not_found"
+"""The error of a request whose model no route serves: its name is only a caller's text then."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:/@+-]{1,128}")
 _CODE: Final = re.compile(r"[a-z0-9_]{1,40}(\.[a-z0-9_]{1,40}){0,2}")
@@ -127,8 +131,8 @@ def reduce(record: RequestRecord, retention: str, key: bytes) -> RequestRecord:
         error_message="",
         error_code=_code(record.error_code),
         finish_reason=_finish(record.finish_reason),
-        model=_name(record.model),
-        policy=_name(record.policy),
+        model="other" if record.error_code == UNKNOWN_MODEL else _name(record.model),
+        policy=_name(record.policy) if record.attempts or not record.policy else "other",
         attempts=[_bare(attempt, kept, known, key) for attempt in record.attempts],
     )
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from guard.trace.context import attempt_span_id
-from guard.trace.frames import LOSS, OUTCOME, PACKED, REQUEST, SCRAPE
+from guard.trace.frames import LOSS, OUTCOME, PACKED, REQUEST, SCRAPE, SKETCH
 from guard.trace.record import (
     AttemptRecord,
     FindingRecord,
@@ -25,9 +25,10 @@ from guard.trace.record import (
     OutcomeRecord,
     RequestRecord,
     ScrapeRecord,
+    SketchRecord,
 )
 
-TABLES: Final = ("requests", "attempts", "findings", "outcomes", "losses", "engine_metrics")
+TABLES: Final = ("requests", "attempts", "findings", "outcomes", "losses", "engine_metrics", "sketches")
 """In the order in which a batch is stored: who sees a request's row and not yet its attempts asks again."""
 
 REQUEST_AXES: Final = (
@@ -103,6 +104,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "outcomes": (*OutcomeRecord.__struct_fields__, *SPOOL_COLUMNS),
     "losses": (*LossRecord.__struct_fields__, *SPOOL_COLUMNS),
     "engine_metrics": ("at", "engine", "cluster", "metric", "labels", "value", *SPOOL_COLUMNS),
+    "sketches": (*SketchRecord.__struct_fields__, *SPOOL_COLUMNS),
 }
 """What a row of each table has."""
 
@@ -115,7 +117,8 @@ class Packed(msgspec.Struct, array_like=True):
     numbers: list[bytes]
 
 
-Record = RequestRecord | Packed | OutcomeRecord | LossRecord | ScrapeRecord
+Plain = RequestRecord | OutcomeRecord | LossRecord | ScrapeRecord | SketchRecord
+Record = Plain | Packed
 
 _decoders: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     REQUEST: msgspec.msgpack.Decoder(RequestRecord),
@@ -123,6 +126,7 @@ _decoders: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     OUTCOME: msgspec.msgpack.Decoder(OutcomeRecord),
     LOSS: msgspec.msgpack.Decoder(LossRecord),
     SCRAPE: msgspec.msgpack.Decoder(ScrapeRecord),
+    SKETCH: msgspec.msgpack.Decoder(SketchRecord),
 }
 _Fields = Callable[[Any], tuple[Any, ...]]
 _request_fields: Final[_Fields] = attrgetter(*_REQUEST_FIELDS)
@@ -133,6 +137,7 @@ _finding_axes: Final[_Fields] = attrgetter(*FINDING_AXES)
 _finding_place: Final[_Fields] = attrgetter(*FINDING_ATTEMPT_AXES, "started_at")
 _finding_fields: Final[_Fields] = attrgetter(*FindingRecord.__struct_fields__)
 _outcome_fields: Final[_Fields] = attrgetter(*OutcomeRecord.__struct_fields__)
+_sketch_fields: Final[_Fields] = attrgetter(*SketchRecord.__struct_fields__)
 _loss_fields: Final[_Fields] = attrgetter(*LossRecord.__struct_fields__)
 
 
@@ -171,7 +176,7 @@ def pack(record: RequestRecord) -> list[bytes] | None:
     return numbers if any(numbers) else None
 
 
-def whole(record: Record) -> RequestRecord | OutcomeRecord | LossRecord | ScrapeRecord:
+def whole(record: Record) -> Plain:
     """With its numbers where they were before it was packed."""
     if not isinstance(record, Packed):
         return record
@@ -217,6 +222,8 @@ def rows(records: Iterable[tuple[int, Record]], segment: str) -> dict[str, list[
             _request(out, record, pack(record), segment, offset)
         elif isinstance(record, OutcomeRecord):
             out["outcomes"].append(Row(offset, 0, _outcome_fields(record) + place))
+        elif isinstance(record, SketchRecord):
+            out["sketches"].append(Row(offset, 0, _sketch_fields(record) + place))
         elif isinstance(record, ScrapeRecord):
             about = (record.at, record.engine, record.cluster)
             for number, sample in enumerate(record.samples):

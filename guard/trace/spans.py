@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from guard.trace.context import attempt_span_id
 from guard.trace.record import AttemptRecord, RequestRecord
+from guard.trace.retention import UNKNOWN_MODEL
 
 OPERATIONS: Final = {"chat": "chat", "completion": "text_completion"}
 
@@ -46,7 +47,7 @@ def spans(record: RequestRecord) -> list[SpanData]:
     operation = OPERATIONS.get(record.kind, record.kind)
     start = _ns(record.started_at)
     whole = SpanData(
-        name=f"{operation} {record.model}".rstrip(),
+        name=f"{operation} {served_model(record)}".rstrip(),
         kind="server",
         trace_id=record.trace_id,
         span_id=record.span_id,
@@ -59,6 +60,11 @@ def spans(record: RequestRecord) -> list[SpanData]:
         trace_state=record.trace_state,
     )
     return [whole, *(_attempt_span(record, attempt, operation) for attempt in record.attempts)]
+
+
+def served_model(record: RequestRecord) -> str:
+    """Empty where no route serves the model that was asked for: its name is only a caller's text then."""
+    return "" if record.error_code == UNKNOWN_MODEL else record.model
 
 
 def _attempt_span(record: RequestRecord, attempt: AttemptRecord, operation: str) -> SpanData:
@@ -97,7 +103,7 @@ def _request(record: RequestRecord, operation: str) -> dict[str, Any]:
         {
             "gen_ai.operation.name": operation,
             "gen_ai.provider.name": "outguard",
-            "gen_ai.request.model": record.model,
+            "gen_ai.request.model": served_model(record),
             "gen_ai.request.temperature": record.temperature,
             "gen_ai.request.top_p": record.top_p,
             "gen_ai.request.seed": _int(record.seed),
@@ -111,7 +117,7 @@ def _request(record: RequestRecord, operation: str) -> dict[str, Any]:
             "error.type": record.error_code,
             "outguard.protocol": record.protocol,
             "outguard.tenant": record.tenant,
-            "outguard.policy": record.policy,
+            "outguard.policy": record.policy if record.attempts else "",
             "outguard.retention": record.retention,
             "outguard.outcome": record.outcome,
             "outguard.attempts": record.attempts_made or len(record.attempts),

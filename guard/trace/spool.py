@@ -31,8 +31,8 @@ from typing import Any, Final
 
 import msgspec
 
-from guard.trace.frames import HEADER, LOSS, MAX_PAYLOAD, OUTCOME, PACKED, REQUEST, SCRAPE, seal, seed_of
-from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord, ScrapeRecord
+from guard.trace.frames import HEADER, LOSS, MAX_PAYLOAD, OUTCOME, PACKED, REQUEST, SCRAPE, SKETCH, seal, seed_of
+from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord, ScrapeRecord, SketchRecord
 from guard.trace.rows import ARRAYS, Packed, pack
 
 log: Final = logging.getLogger(__name__)
@@ -113,6 +113,9 @@ class Spool:
 
     def write_scrape(self, record: ScrapeRecord) -> None:
         self._append(SCRAPE, record)
+
+    def write_sketch(self, record: SketchRecord) -> None:
+        self._append(SKETCH, record)
 
     def refresh(self) -> None:
         """Look again at how much the writer has left; for the metrics page."""

@@ -15,6 +15,7 @@ import secrets
 import sys
 import time
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,8 +24,9 @@ import msgspec
 from guard.request import Retention
 from guard.trace.link import EXIT_LOCKED, held
 from guard.trace.metrics import Metrics
-from guard.trace.record import OutcomeRecord, RequestRecord
+from guard.trace.record import OutcomeRecord, RequestRecord, SketchRecord
 from guard.trace.retention import RetentionRules, reduce, reduce_outcome, strictest
+from guard.trace.sketching import sketches, texts
 from guard.trace.spool import Spool
 from guard.trace.store import default_spool, parse_dsn
 
@@ -41,6 +43,9 @@ RESTART_SECONDS: Final = (0.2, 10.0)
 
 STEADY_SECONDS: Final = 30.0
 """A writer that lived so long died of something else than the one before it."""
+
+SKETCHES_AT_ONCE: Final = 200
+"""Requests whose texts wait to be sketched; of more than these no sketch is made."""
 
 STANDBY_SECONDS: Final = 2.0
 """How often a sidecar whose spool another one's writer drains looks whether that one is still there."""
@@ -88,6 +93,8 @@ class Tracing:
             self._spool = Spool(self._directory, worker, max_bytes=spool_max_bytes)
         self._key = hash_key or (_kept_key(self._directory) if self._spool is not None else secrets.token_bytes(32))
         self._retained: OrderedDict[str, Retention] = OrderedDict()
+        self._sketcher = ThreadPoolExecutor(1, "sketch")
+        self._sketching: set[asyncio.Future[list[SketchRecord]]] = set()
         self._supervisor: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
 
@@ -104,10 +111,36 @@ class Tracing:
             return
         if self._spool is not None:
             self._spool.write(reduced)
+            if kept == "hash":
+                self._sketch_later(record, reduced)
         try:
             self.metrics.observe(reduced)
         except Exception:
             log.exception("a record could not be counted")
+
+    def _sketch_later(self, record: RequestRecord, reduced: RequestRecord) -> None:
+        """Sketches take longer than a request may wait: they are made on a thread, after the record is safe, and are
+        lost when this process is killed before they are."""
+        wanted = texts(record)
+        if not wanted or len(self._sketching) >= SKETCHES_AT_ONCE:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        made = loop.run_in_executor(self._sketcher, sketches, self._key, reduced, wanted)
+        self._sketching.add(made)
+        made.add_done_callback(self._sketched)
+
+    def _sketched(self, made: asyncio.Future[list[SketchRecord]]) -> None:
+        self._sketching.discard(made)
+        if made.cancelled() or self._spool is None:
+            return
+        if error := made.exception():
+            log.error("a text could not be sketched", exc_info=error)
+            return
+        for one in made.result():
+            self._spool.write_sketch(one)
 
     def write_outcome(self, record: OutcomeRecord) -> None:
         """Of a trace whose retention this worker does not know (any more), only the verdict is kept."""
@@ -142,6 +175,10 @@ class Tracing:
 
     async def aclose(self) -> None:
         """End the writer, which stores what is left as long as the store takes it; the rest stays on disk."""
+        if self._sketching:
+            await asyncio.wait(set(self._sketching), timeout=1.0)
+            await asyncio.sleep(0)  # what is done is written by callbacks
+        self._sketcher.shutdown(wait=False, cancel_futures=True)
         if self._spool is not None:
             self._spool.close()
         if self._supervisor is None:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import tenacity
 
+from guard.logs import configure
 from guard.trace import schema
 from guard.trace.delivery import Delivery, Prepared, Stored
 from guard.trace.drain import Batch, Drain
@@ -338,7 +339,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--service", default="outguard", help="service.name in what goes there")
     parser.add_argument("--yielding", action="store_true", help="make place for a writer without this flag")
     options = parser.parse_args(argv)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    configure()
     try:
         target = None if options.store == "none" else parse_dsn(options.store)
     except ValueError as error:

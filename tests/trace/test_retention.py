@@ -158,6 +158,15 @@ def test_no_byte_of_content_is_left(retention: str) -> None:
         assert kept.retention == "none"
 
 
+def test_names_that_nobody_configured_are_a_callers_text() -> None:
+    asked = RequestRecord("1" * 32, "r", 1.0, model="any-words", policy="more-words", error_code="model_not_found")
+    kept = reduce(asked, "none", KEY)
+    assert (kept.model, kept.policy) == ("other", "other")
+    asked.error_code, asked.policy = "invalid_request", ""
+    kept = reduce(asked, "none", KEY)
+    assert (kept.model, kept.policy) == ("any-words", "")
+
+
 def test_the_record_that_was_given_stays_as_it_was() -> None:
     record = spoilt()
     before = msgspec.msgpack.encode(record)

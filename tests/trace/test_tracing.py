@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import stat
@@ -14,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from guard.cli import main
 from guard.trace import tracing as tracing_module
 from guard.trace.link import EXIT_LOCKED, held
 from guard.trace.record import OutcomeRecord, RequestRecord
@@ -222,3 +225,45 @@ def test_outcomes_follow_the_retention_of_their_trace(
 def test_a_dsn_that_is_none(dsn: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="store"):
         Tracing(dsn, tmp_path)
+
+
+async def test_texts_that_may_not_be_kept_are_sketched(tmp_path: Path, make: Make) -> None:
+    dsn = f"chdb://{tmp_path / 'store'}"
+    tracing = Tracing(dsn, retention=RetentionRules(default="hash", most="hash", tenants={"nobody": "none"}))
+    said = "It is a long answer about lighthouses, and it goes on and on about them. "
+    one, other = make(1, output_text=said * 3), make(2, output_text=said * 2 + "And then about something else.")
+    for record in (one, other, make(3, tenant="nobody")):
+        tracing.write(record)
+    await tracing.start()
+    await tracing.aclose()
+    assert not tracing._sketching
+
+    def read() -> tuple[Any, ...]:
+        assert b"lighthouses" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        config = tmp_path / "outguard.yaml"
+        config.write_text(
+            "engines: [{name: a, url: 'http://127.0.0.1:1'}]\nroutes: [{model: m, engines: [a]}]\n"
+            f"trace: {{store: '{dsn}'}}\n"
+        )
+        with open_store(dsn) as reader:
+            reader.flush(20)
+            rows = reader.query("SELECT trace_id, part, attempt FROM sketches ORDER BY trace_id, part, attempt")
+            ids = [one.trace_id, other.trace_id, make(3).trace_id]
+            done = [
+                CliRunner().invoke(main, ["traces", "compare", *pair, "--json", "--config", str(config)])
+                for pair in ((ids[0], ids[0]), (ids[0], ids[1]), (ids[0], ids[2]))
+            ]
+        return rows, done
+
+    rows, (same, alike, nothing) = await asyncio.to_thread(read)
+    parts = [("attempt", 1), ("output", 0), ("prompt", 0)]
+    assert rows == [
+        {"trace_id": trace, "part": part, "attempt": attempt}
+        for trace in sorted((one.trace_id, other.trace_id))
+        for part, attempt in parts
+    ]
+    assert (same.exit_code, alike.exit_code, nothing.exit_code) == (0, 1, 2)
+    output = next(part for part in json.loads(alike.stdout) if part["part"] == "output")
+    assert output["differs_from"] <= len(said) * 2 < output["differs_before"]
+    assert 0.3 < output["similarity"] < 1.0
+    assert "both need retention" in nothing.stderr
