@@ -24,6 +24,7 @@ from guard.limits import Limits
 from guard.section import MayBeOff, Seconds
 from guard.thresholds import Thresholds
 from guard.trace.store import parse_dsn
+from guard.triage_settings import TriageSettings
 
 Section = TypeVar("Section", bound=BaseModel)
 Dialect = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "plain", "torch"]
@@ -189,6 +190,7 @@ class Config(_Section):
     routes: Annotated[tuple[RouteConfig, ...], Field(min_length=1)]
     policies: Annotated[dict[str, Policy], Field(validate_default=True)] = {}
     trace: TraceConfig = TraceConfig()
+    triage: TriageSettings = TriageSettings()
     limits: Limits = Limits()
     cross_request: CrossRequestSettings = CrossRequestSettings()
     health: HealthSettings = HealthSettings()

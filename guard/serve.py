@@ -25,6 +25,7 @@ from guard.probing import Prober
 from guard.server.asgi import serve_http
 from guard.server.grpc import create_server
 from guard.server.openai import OpenAIApp
+from guard.server.pages import Pages
 
 DRAIN_SECONDS = 20.0
 Announce = Callable[[str], None]
@@ -91,6 +92,7 @@ async def serve(config: Config, announce: Announce) -> None:
                 max_choices=config.limits.max_choices,
                 request_timeout=config.limits.request_timeout,
                 api_keys=keys,
+                pages=Pages(config),
             )
             try:
                 http_server = serve_http(app, host, int(wanted), grace=int(DRAIN_SECONDS))

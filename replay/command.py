@@ -114,7 +114,7 @@ class _Command:
         self._path = config_path
         self._asked = asked
         self._config: Config = read_config(config_path)
-        self._folder: Path = asked["folder"] or journals.default_runs(self._config.trace.dsn())
+        self._folder: Path = asked["folder"] or journals.folder_of(self._config)
 
     def run(self) -> int:
         """The exit code."""

@@ -19,6 +19,7 @@ from typing import Any, Final, Self
 import msgspec
 from msgspec import Struct
 
+from guard.config import Config
 from guard.trace.store import default_spool
 from replay.load import Impossible, MatrixCell
 from replay.observation import Observation
@@ -63,6 +64,11 @@ def default_runs(dsn: str) -> Path:
     """Beside the spool of a store."""
     spool = default_spool(dsn)
     return spool.with_name(spool.name.replace("spool", "runs", 1))
+
+
+def folder_of(config: Config) -> Path:
+    """Where the runs of a configuration are kept."""
+    return Path(config.triage.runs) if config.triage.runs else default_runs(config.trace.dsn())
 
 
 class Journal:

@@ -1,7 +1,7 @@
 """The OpenAI-compatible HTTP server: a raw ASGI application over the Service.
 
 Routes: POST /v1/chat/completions and /v1/completions; GET /v1/models, /v1/models/{id}, /healthz, /readyz, /metrics;
-and for callers on this machine what openai_admin.py has.
+for callers on this machine what openai_admin.py has, and the pages of pages.py.
 
 - The status line of a stream is sent with its first text, so that all that goes wrong before is a real HTTP status.
   What goes wrong afterwards is an ``error`` event, and then the transfer is cut short of its end: no [DONE], no final
@@ -35,6 +35,7 @@ from guard.server.openai_body import BodyError, decode_object
 from guard.server.openai_error import ErrorReply, encode, from_failed, from_request_error, reply
 from guard.server.openai_outcome import Outcome
 from guard.server.openai_stream import StreamWriter
+from guard.server.pages import Pages
 from guard.service import ModelInfo, Service
 
 BODY_TIMEOUT_S: Final = 120.0
@@ -51,7 +52,7 @@ _log: Final = logging.getLogger("outguard.http")
 
 class OpenAIApp:
     """``max_body_bytes``: bigger bodies are a 413. ``api_keys``: one of them must come as a bearer token on /v1; none
-    given, none asked for. ``request_timeout``: seconds, the most that a caller can have."""
+    given, none asked for. ``request_timeout``: seconds, the most that a caller can have. ``pages``: served as well."""
 
     def __init__(
         self,
@@ -61,8 +62,10 @@ class OpenAIApp:
         max_choices: int = 128,
         request_timeout: float | None = None,
         api_keys: tuple[str, ...] = (),
+        pages: Pages | None = None,
     ) -> None:
         self._service = service
+        self._pages = pages
         self._max_body_bytes = max_body_bytes
         self._max_choices = max_choices
         self._request_timeout = request_timeout
@@ -97,6 +100,10 @@ class OpenAIApp:
             if self._api_keys and not self._authorised(headers):
                 return _keyless()
             return await admin(self._service, scope, path, exchange)
+        if self._pages is not None and self._pages.has(path):
+            if self._api_keys and not self._authorised(headers):
+                return _keyless()
+            return await self._pages.respond(method, path, headers, exchange)
         normalise = _POSTS.get(path)
         if normalise is None and path not in _GETS and not path.startswith("/v1/models/"):
             return reply("not_found", f"there is nothing at {path[:200]}")
