@@ -1,8 +1,9 @@
 """Grammars: EBNF and GBNF by a recogniser of our own (pushdown.py), which follows every reading; Lark by llguidance,
 whose language it is: its terminals are read the longest first.
 
-llguidance is driven by bytes: its tokenizer has the 256 bytes for tokens and nothing else. Its own limits bound what a
-grammar may take, when it is compiled and at every step; a matcher that meets them says so instead of guessing.
+llguidance is driven by bytes: its tokenizer has the 256 bytes for tokens, and each pair of printable ASCII characters,
+because it counts its work by tokens. Its own limits bound what a grammar may take, when it is compiled and at every
+step; a matcher that meets them says so instead of guessing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from typing import Any, Final
 
 import llguidance
@@ -38,12 +40,22 @@ _LIMITS: Final = llguidance.LLParserLimits(
 _LIMIT_WORDS: Final = re.compile(r"too (?:complex|many|large|big)|fuel|limit|exceed|size", re.IGNORECASE)
 
 
+_PRINTABLE: Final = [chr(code) for code in range(32, 127)]
+_PAIRS: Final = {
+    one + other: number for number, (one, other) in enumerate(product(_PRINTABLE, repeat=2), start=_END + 1)
+}
+
+
 class _Bytes:
-    """The tokenizer that llguidance asks for, of bytes."""
+    """The tokenizer that llguidance asks for, of bytes and of pairs of them."""
 
     eos_token_id = _END
     bos_token_id = None
-    tokens: tuple[bytes, ...] = (*(bytes([byte]) for byte in range(256)), b"<end>")
+    tokens: tuple[bytes, ...] = (
+        *(bytes([byte]) for byte in range(256)),
+        b"<end>",
+        *(pair.encode() for pair in _PAIRS),
+    )
     special_token_ids: tuple[int, ...] = (_END,)
 
     def __call__(self, text: bytes) -> list[int]:
@@ -60,6 +72,24 @@ class GrammarMatcher:
         self._matcher = matcher
 
     def push(self, text: str) -> int:
+        size = len(text)
+        tokens = [_PAIRS.get(text[at : at + 2], 0) for at in range(0, size - 1, 2)]
+        if 0 in tokens:
+            return self._push_bytes(text)
+        if size % 2:
+            last = text[-1]
+            if not last.isascii():
+                return self._push_bytes(text)
+            tokens.append(ord(last))
+        taken: int = self._matcher.try_consume_tokens(tokens)
+        if taken == len(tokens):
+            return size
+        at = 2 * taken
+        if not self._matcher.is_error() and at + 1 < size:  # the first of a pair may be right
+            at += self._matcher.try_consume_tokens([ord(text[at])])
+        return at
+
+    def _push_bytes(self, text: str) -> int:
         data = text.encode("utf-8", "surrogatepass")
         taken: int = self._matcher.try_consume_tokens(list(data))
         if taken == len(data):

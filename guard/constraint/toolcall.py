@@ -74,7 +74,8 @@ class ToolCallGuard:
         self._counts: dict[str, int] = {}
         self._said: set[tuple[int, str]] = set()
         self._late: list[ToolDelta] = []
-        self._last: tuple[Call, int | None, type] | None = None
+        self._streams: Call | None = None
+        self._streams_at: int | None = None
         self._failed = False
         self._choice_failed = False
         self._finished = False
@@ -96,24 +97,30 @@ class ToolCallGuard:
         return "ok" if self._calls or kept_silent else "none"
 
     def feed(self, delta: ToolDelta) -> list[Piece]:
+        call = self._streams
+        if call is not None and call.arguments is not None and not self._failed and self._goes_on(call, delta):
+            # most of a long call is this
+            piece, outcomes = call.arguments.feed(delta.arguments)
+            out: list[Piece] = [ToolRelease(call.choice, call.index, piece)] if piece else []
+            self._outcomes(call, outcomes, out)
+            return self._latched(out) if outcomes else out
         other = bool(self._calls) and isinstance(delta, TextCall) == (self._calls[0].source == "engine")
         if other or in_reasoning(delta):
             self._late.append(delta)
             return []
         return self._latched(self._feed(delta))
 
+    def _goes_on(self, call: Call, delta: ToolDelta) -> bool:
+        """Whether a delta is nothing but more of the arguments that stream."""
+        if delta.name or delta.id or delta.raw_arguments is not None or delta.index != self._streams_at:
+            return False
+        return call.source == (delta.source if isinstance(delta, TextCall) else "engine")
+
     def _feed(self, delta: ToolDelta) -> list[Piece]:
         out: list[Piece] = []
-        last = self._last
-        plain = not (delta.name or delta.id) and delta.raw_arguments is None
-        if plain and last is not None and last[1] == delta.index and last[2] is type(delta):
-            if delta.arguments:
-                self._take_arguments(last[0], delta.arguments, out)
-            return out
         call = self._locate(delta, out)
         if call is None:
             return out
-        self._last = (call, delta.index, type(delta))
         if delta.id and not call.engine_id:
             call.engine_id = delta.id
         text = delta.arguments
@@ -123,6 +130,8 @@ class ToolCallGuard:
             self._take_name(call, delta.name, out)
         if text:
             self._take_arguments(call, text, out)
+        streams = call.arguments is not None and not call.dead and call.native is None
+        self._streams, self._streams_at = call if streams else None, delta.index
         return out
 
     def finish(self, truncated: bool = False, *, answered: bool = False) -> list[Piece]:
