@@ -488,3 +488,13 @@ def test_recorded_failures_are_judged_as_expected(shared: Path) -> None:
         judged = "block" if ran.errors else "repair" if ran.repairs else "warn" if ran.warnings else "pass"
         assert (id_, judged) == (id_, action)
         assert (id_, {f.family for f in ran.findings}) == (id_, families)
+
+
+def test_nothing_more_of_a_call_leaves_behind_an_error() -> None:
+    tools = parse_tools({"tools": [{"name": "f", "inputSchema": {"type": "object"}}]})
+    guard = ToolCallGuard(tools, ToolChoice("auto"), mint=lambda index: f"m{index}")
+    out = guard.feed(ToolDelta(0, 0, "c", "f", '{"a": '))
+    out += guard.feed(ToolDelta(0, 0, name="g"))
+    out += guard.feed(ToolDelta(0, 0, arguments="{}"))
+    assert "tool.unknown_name" in [piece.code for piece in out if isinstance(piece, Finding)]
+    assert guard.feed(ToolDelta(0, 0, arguments="1, ")) == []
