@@ -34,6 +34,8 @@ test: setup
 	$(BIN)/pytest $(ARGS)
 
 # the tests of what is compiled, on what was compiled
+COMPILED_TESTS := tests/detectors tests/constraint tests/toolcall tests/engines tests/server tests/test_stream.py \
+	tests/test_relay.py tests/test_pipeline.py tests/test_enforce.py
 test-compiled: compiled
 	PYTHONPATH=$(COMPILED) $(BIN)/pytest $(COMPILED_TESTS) $(ARGS)
 
