@@ -101,6 +101,7 @@ async def serve(config: Config, announce: Announce) -> None:
             serving = asyncio.ensure_future(http_server.serve())
             drains.append(partial(_finish, http_server.stop, serving))
             announce("http {}:{}".format(*http_server.address))
+            serving.add_done_callback(lambda _: stop.set())  # it may fail on its own, and then there is no going on
         await stop.wait()
         pipeline.stop()
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -25,6 +25,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 JSON: Final = b"application/json"
+MAX_HEAD_BYTES: Final = 64 * 1024
 KEEP_ALIVE_S: Final = 75
 """Longer than the idle time of common client pools and balancers, so that it is they who close first."""
 
@@ -183,6 +184,44 @@ class Watch:
             self._task.cancel()
 
 
+class BoundedHead(HttpToolsProtocol):
+    """uvicorn's end of a connection, with a bound to the head of a request, which its parser has not. Good to within
+    one read of the socket."""
+
+    _head = 0
+    _in_head = True
+
+    def data_received(self, data: bytes) -> None:
+        self._head += len(data)
+        super().data_received(data)
+        if self._in_head and self._head > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_head = True  # what comes next, on a connection that is kept, is another head
+        self._head = 0
+        super().on_message_complete()
+
+
+_TOO_LARGE: Final = (
+    b'{"error":{"message":"the head of the request is over the limit of %d bytes",'
+    b'"type":"invalid_request_error","param":null,"code":"request_too_large"}}' % MAX_HEAD_BYTES
+)
+_HEAD_TOO_LARGE: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%b" % (len(_TOO_LARGE), _TOO_LARGE)
+)
+
+
 class HttpServer(uvicorn.Server):
     """A uvicorn server on a socket of its own, to run beside others in one loop: ``serve`` until ``stop``."""
 
@@ -219,7 +258,7 @@ def serve_http(
     config = uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=BoundedHead,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -44,6 +45,8 @@ DEADLINE_MARGIN_S: Final = 0.02
 """The service's deadline is this much before the call's own, so that it can still say and record what passed."""
 LEAVING_S: Final = 0.02
 """A caller that goes away looks as if it had half-closed, until its call is cancelled a moment later."""
+
+_TRACE_ID: Final = re.compile("[0-9a-fA-F]{32}")
 
 log = logging.getLogger(__name__)
 
@@ -233,10 +236,12 @@ class GuardServicer:
     async def _report(self, message: pb.ReportOutcomeRequest) -> Any:
         if not message.trace_id:
             raise RequestError("is missing", "trace_id", "missing_required_parameter")
+        if not _TRACE_ID.fullmatch(message.trace_id):
+            raise RequestError("must have 32 hexadecimal digits", "trace_id")
         if message.execution not in (pb.VERDICT_OK, pb.VERDICT_FAILED):
             raise RequestError("must be VERDICT_OK or VERDICT_FAILED", "execution")
         ok = message.execution == pb.VERDICT_OK
-        self._service.report_outcome(Outcome(message.trace_id, message.tool_call_id, ok, message.detail))
+        self._service.report_outcome(Outcome(message.trace_id.lower(), message.tool_call_id, ok, message.detail))
         return pb.ReportOutcomeResponse()
 
     async def _engines(self, message: pb.ListEnginesRequest) -> Any:

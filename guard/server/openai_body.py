@@ -6,6 +6,8 @@ in all that is sent on. Nesting is bounded, so that nothing behind this has to f
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,6 +15,13 @@ import msgspec
 
 MAX_DEPTH: Final = 200
 """Levels of arrays and objects. The deepest published tool schema seen has about 30."""
+
+
+# one half of a surrogate pair without the other, which UTF-8 cannot carry
+_HALF: Final = re.compile(
+    rb"\\u[dD][89aAbB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+    rb"|(?<!\\u[dD][89aAbB][0-9a-fA-F][0-9a-fA-F])\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 
 
 class BodyError(Exception):
@@ -64,6 +73,9 @@ def _explain(raw: bytes, message: str) -> str:
         raw.decode()
     except UnicodeDecodeError as error:
         return f"the body is not UTF-8 text: {_place(raw, error.start)}"
+    half = _HALF.search(raw)
+    if half is not None and _is_json(raw):
+        return f"the body holds half of a surrogate pair, which is no character, at {_place(raw, half.start())}"
     text, mark, tail = message.partition(" (byte ")
     text = text.removeprefix("JSON is malformed: ")
     if mark and tail.rstrip(")").isdigit():
@@ -72,6 +84,14 @@ def _explain(raw: bytes, message: str) -> str:
     if "truncated" in text:
         return f"the body is not JSON: it ends too early, at {_place(raw, len(raw))}"
     return f"the body is not JSON that can be read: {text.partition(' - at ')[0]}"
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        json.loads(raw)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _place(raw: bytes, at: int) -> str:

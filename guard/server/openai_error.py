@@ -73,8 +73,11 @@ def from_request_error(error: RequestError) -> ErrorReply:
     message = error.message
     if error.param and not message.startswith(error.param):
         message = f"{error.param}: {message}"
-    found = _reply(kind, error.code, _short(message), _short(error.param), retry_after=error.retry_after)
-    if not error.trace_id:
+    told = {"trace_id": error.trace_id} if error.trace_id else None
+    found = _reply(
+        kind, error.code, _short(message), _short(error.param), retry_after=error.retry_after, extension=told
+    )
+    if told is None:
         return found
     return found._replace(headers=[*found.headers, (b"x-outguard-trace-id", error.trace_id.encode())])
 

@@ -58,9 +58,12 @@ BAD_BODIES = [
     (b"{", "line 1, column 2"),
     (b'{"model": "m",\n "messages": [}', "line 2, column 15"),
     (b'{"model": "m"} x', "line 1, column 16"),
+    (b'{"model": "m", "messages": [{"role": "user", "content": "a\\ud83d"}]}', "half of a surrogate pair"),
+    (b'{"model": "m", "user": "\\ude00 \\ud83d\\ude00"}', "line 1, column 25"),
+    (b'{"model": "m", "user": "\\ud83d\\n"}', "half of a surrogate pair"),
     ('{"é": "é", é}'.encode(), "line 1, column 12"),
     (b'{"model": "\xff"}', "not UTF-8 text: line 1, column 12"),
-    (b'{"model": "\\ud83d"}', "not JSON"),
+    (b'{"model": "\\ud83d"}', "line 1, column 12"),
     (b'{"model": NaN}', "line 1, column 11"),
     (b'{"temperature": 1e999}', "out of range"),
     ('{"model": "m"}'.encode("utf-16"), "not UTF-8"),
@@ -448,3 +451,32 @@ async def test_a_callers_own_words_come_back_shortened() -> None:
     reply = await ask(OpenAIScript(), b"", method="GET", path="/" + "x" * 5000)
     assert reply.status == 404
     assert len(reply.body) < 500
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /healthz HTTP/1.1\r\nhost: x\r\n" + b"x-more: " + b"a" * 70_000,
+        b"GET /healthz HTTP/1.1\r\n" + b"".join(b"x-%d: a\r\n" % n for n in range(9_000)),
+        b"GET /" + b"a" * 70_000,
+    ],
+    ids=["value", "many", "path"],
+)
+@pytest.mark.parametrize("first", [True, False])
+async def test_the_head_of_a_request_is_bounded(sent: bytes, first: bool) -> None:
+    async with connected(OpenAIScript([])) as (reader, writer):
+        if not first:
+            writer.write(post(b"{}"))
+            assert (await whole(reader))[0] == 400
+        writer.write(sent)
+        status, headers, told = await whole(reader)
+        assert (status, headers["connection"]) == (431, "close")
+        assert json.loads(told)["error"]["code"] == "request_too_large"
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+
+
+async def test_a_long_body_is_no_long_head() -> None:
+    async with connected(OpenAIScript([])) as (reader, writer):
+        for _ in range(2):
+            writer.write(post(b'{"x": "' + b"a" * 200_000 + b'"}'))
+            assert (await whole(reader))[0] == 400

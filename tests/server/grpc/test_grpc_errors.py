@@ -15,6 +15,7 @@ from guard.request import RequestError
 from guard.server.grpc_error import failed_status, request_error_status
 from guard.v1 import guard_pb2 as pb
 
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 HELLO = pb.GenerateRequest(model="m", chat=pb.ChatPrompt(messages=[pb.ChatMessage(role=pb.ROLE_USER, text="hi")]))
 
 
@@ -139,7 +140,7 @@ async def test_without_a_key_nothing_is_answered(serve: Any, header: str | None)
             served.stub.Generate(HELLO, metadata=metadata),
             served.stub.Check(iter([header_message]), metadata=metadata),
             served.stub.ListEngines(pb.ListEnginesRequest(), metadata=metadata),
-            served.stub.ReportOutcome(pb.ReportOutcomeRequest(trace_id="t", execution=2), metadata=metadata),
+            served.stub.ReportOutcome(pb.ReportOutcomeRequest(trace_id=TRACE, execution=2), metadata=metadata),
         ):
             error, details, _ = await failure(call)
             assert error.code() is grpc.StatusCode.UNAUTHENTICATED

@@ -17,6 +17,7 @@ from guard.service import Outcome
 from guard.v1 import guard_pb2 as pb
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
@@ -29,9 +30,9 @@ async def refused(call: Any) -> tuple[str, str]:
 async def test_outcomes_reach_the_service(serve: Any) -> None:
     async with serve() as served:
         report = served.stub.ReportOutcome
-        await report(pb.ReportOutcomeRequest(trace_id="t", tool_call_id="c", execution=pb.VERDICT_OK))
-        await report(pb.ReportOutcomeRequest(trace_id="t", execution=pb.VERDICT_FAILED, detail="no such row"))
-    assert served.service.outcomes == [Outcome("t", "c", True), Outcome("t", "", False, "no such row")]
+        await report(pb.ReportOutcomeRequest(trace_id=TRACE, tool_call_id="c", execution=pb.VERDICT_OK))
+        await report(pb.ReportOutcomeRequest(trace_id=TRACE, execution=pb.VERDICT_FAILED, detail="no such row"))
+    assert served.service.outcomes == [Outcome(TRACE, "c", True), Outcome(TRACE, "", False, "no such row")]
 
 
 async def test_outcomes_that_say_nothing_are_refused(serve: Any) -> None:
@@ -39,12 +40,15 @@ async def test_outcomes_that_say_nothing_are_refused(serve: Any) -> None:
         report = served.stub.ReportOutcome
         status, message = await refused(report(pb.ReportOutcomeRequest(execution=pb.VERDICT_OK)))
         assert (status, message) == ("INVALID_ARGUMENT", "trace_id: is missing")
+        for trace in ("t", TRACE[:-1], TRACE + "0", "'; drop table requests --"):
+            status, message = await refused(report(pb.ReportOutcomeRequest(trace_id=trace, execution=pb.VERDICT_OK)))
+            assert (status, message) == ("INVALID_ARGUMENT", "trace_id: must have 32 hexadecimal digits")
         for verdict in (pb.VERDICT_UNSPECIFIED, pb.VERDICT_NONE, pb.VERDICT_UNKNOWN, 77):
-            status, message = await refused(report(pb.ReportOutcomeRequest(trace_id="t", execution=verdict)))
+            status, message = await refused(report(pb.ReportOutcomeRequest(trace_id=TRACE, execution=verdict)))
             assert status == "INVALID_ARGUMENT"
             assert message.startswith("execution:")
         served.service.outcome_error = RequestError("no such trace", "trace_id", "not_found")
-        status, _ = await refused(report(pb.ReportOutcomeRequest(trace_id="t", execution=pb.VERDICT_OK)))
+        status, _ = await refused(report(pb.ReportOutcomeRequest(trace_id=TRACE, execution=pb.VERDICT_OK)))
         assert status == "NOT_FOUND"
         assert served.service.outcomes == []
 
