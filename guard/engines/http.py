@@ -3,7 +3,7 @@
 Rules.
 - A response's body is whatever has arrived since it was last asked for: one wake of the reader a socket read.
 - One timer an exchange. It is not re-armed with every read: when it fires it compares the time last seen and sleeps on.
-- Reading pauses while more than a megabyte waits for the reader; the engine is not blamed for the time that they do.
+- Reading pauses while more than an eighth of a megabyte waits for the reader; the engine is not blamed for that time.
 - Closing an unfinished body closes the socket at once: that is how an engine learns that its work is not wanted.
 - A connection goes back to the pool only when its response was complete and both sides keep it alive. A pooled
   connection that turns out to be dead before the first byte of a response is replaced once by a fresh one.

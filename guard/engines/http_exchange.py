@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Literal, Protocol
 
-PAUSE_BYTES: Final = 1024 * 1024
+PAUSE_BYTES: Final = 128 * 1024
 """Unread bytes above which the socket is not read any more, until its reader has taken them."""
 
 TransferKind = Literal["cut", "stall", "first_token_timeout", "total_timeout", "protocol"]
@@ -79,8 +79,9 @@ class Exchange:
             await self.more()
         return data
 
-    def take(self) -> bytes | None:
-        """``read`` without the waiting: None when nothing has come."""
+    def take(self, most: int | None = None) -> bytes | None:
+        """``read`` without the waiting: None when nothing has come. ``most``: no further piece is taken once there are
+        so many bytes."""
         chunks = self._chunks
         if not chunks:
             if self._complete:
@@ -88,10 +89,18 @@ class Exchange:
             if self._error is not None:
                 raise self._error
             return None
-        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        chunks.clear()
-        self._unread = 0
-        if self._connection is not None:
+        if most is not None and self._unread > most:
+            taken = count = 0
+            while taken < most:
+                taken += len(chunks[count])
+                count += 1
+            data = b"".join(chunks[:count])
+            del chunks[:count]
+        else:
+            data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            chunks.clear()
+        self._unread -= len(data)
+        if self._unread <= PAUSE_BYTES and self._connection is not None:
             self._connection.resume()
         return data
 

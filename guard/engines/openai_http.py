@@ -24,6 +24,10 @@ from guard.engines.openai_reader import OpenAIReader
 from guard.engines.sse import MAX_EVENT_BYTES
 from guard.events import Fault, StreamEvent
 
+TAKEN_BYTES: Final = 32 * 1024
+"""How much is read on at once where more than one read of the socket waits: for a slow caller it is not all in memory
+three times, as bytes, as events and as what is sent."""
+
 LINGER_SECONDS: Final = 2.0
 HEALTH_SECONDS: Final = 5.0
 _NO_STREAM: Final = ("text/html", "application/xhtml", "text/xml", "application/xml", "image/", "application/pdf")
@@ -93,7 +97,7 @@ class HttpStream:
         exchange, reader = self._exchange, self._reader
         while True:
             try:
-                data = exchange.take()
+                data = exchange.take(TAKEN_BYTES)
             except TransferError as error:
                 return self._end(error)
             if data is None:

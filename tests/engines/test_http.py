@@ -429,7 +429,7 @@ async def test_cancelling_open_leaves_nothing_behind() -> None:
 
 
 async def test_reading_pauses_while_nobody_takes() -> None:
-    size = 12 * http_exchange.PAUSE_BYTES
+    size = 12_000_000 + 12 * http_exchange.PAUSE_BYTES
     events = sse(*[chunk("x" * 10_000)] * (size // 10_000), done=False)
     sent = 0
 
