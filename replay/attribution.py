@@ -3,12 +3,13 @@
 The rules:
 
 - The null hypothesis is that within a request it makes no difference in which cell a run stood. Runs count as
-  independent, unless repeats always agree: where several requests fail and each of their cells fails as a whole, a
-  repeat is no new evidence, and one request in one cell counts once.
+  independent, unless repeats always agree: where several requests fail, each of their cells as a whole and with one
+  answer, a repeat is no new evidence, and one request in one cell counts once.
 - Candidates are searched over the same counts that test them. That is paid for: the p-value of the chosen set is
   multiplied by the number of all distinct sets looked at (the first step of Holm's procedure), and its intervals are as
   much wider.
-- A condition stays only if it is needed: runs that it leaves out must fail significantly less than those it lets in.
+- A condition stays only if it is needed: runs that it leaves out must fail significantly less than those it lets in. A
+  set is widened over runs that fail as it does, and more than what would still be left out.
 - Where axes do not vary apart, no test can tell them apart: all names of a set are given, and the cell that would.
 - What is left after a set is explained is looked at in the same way, up to three sets.
 - Not significant is not "no": it comes with the number of repeats that would tell.
@@ -40,8 +41,8 @@ from replay.statistics import (
 
 CLAUSES: Final = 3
 _SCREENED: Final = 400  # candidates whose stratified score is computed, the best by their totals
-_LOOKED_AT: Final = 40  # candidates that may turn out to be rivals
-_RIVAL: Final = 0.05  # a rival is one that is not told apart even at this level
+_LOOKED_AT: Final = 40  # candidates that may turn out to be wider, or rivals
+_RIVAL: Final = 0.05  # sets that are not told apart even at this level are rivals
 _COLLAPSED: Final = 6  # failing requests from which on agreeing repeats are counted once
 
 
@@ -51,6 +52,7 @@ class _Table(Struct):
     cells: list[dict[str, str]]
     runs: np.ndarray
     failures: np.ndarray
+    answers: np.ndarray
 
 
 def attribute(counts: Sequence[Count]) -> Attribution:
@@ -71,7 +73,7 @@ def attribute(counts: Sequence[Count]) -> Attribution:
             break
         clauses.append(clause)
         keep = ~chosen.cells
-        rest = _Table(rest.cells, rest.runs * keep[:, None], rest.failures * keep[:, None])
+        rest = _Table(rest.cells, rest.runs * keep[:, None], rest.failures * keep[:, None], rest.answers)
     together = confounded(table.cells)
     return Attribution(
         runs=int(table.runs.sum()),
@@ -96,12 +98,13 @@ def _table(counts: Sequence[Count]) -> _Table:
         cells.setdefault(tuple(sorted(count.axes.items())), len(cells))
         strata.setdefault(count.stratum, len(strata))
     runs = np.zeros((len(cells), len(strata)), dtype=np.int64)
-    failures = np.zeros_like(runs)
+    failures, answers = np.zeros_like(runs), np.zeros_like(runs)
     for count in counts:
         place = cells[tuple(sorted(count.axes.items()))], strata[count.stratum]
         runs[place] += count.runs
         failures[place] += count.failures
-    return _Table([dict(cell) for cell in cells], runs, failures)
+        answers[place] += count.answers
+    return _Table([dict(cell) for cell in cells], runs, failures, answers)
 
 
 def _repeats_agree(table: _Table) -> bool:
@@ -109,11 +112,11 @@ def _repeats_agree(table: _Table) -> bool:
     failing = repeated & (table.failures > 0)
     if not failing.any() or (failing.any(axis=0)).sum() < _COLLAPSED:
         return False
-    return bool((table.failures[failing] == table.runs[failing]).all())
+    return bool((table.failures[failing] == table.runs[failing]).all() and (table.answers[failing] <= 1).all())
 
 
 def _collapsed(table: _Table) -> _Table:
-    return _Table(table.cells, np.minimum(table.runs, 1), np.minimum(table.failures, 1))
+    return _Table(table.cells, np.minimum(table.runs, 1), np.minimum(table.failures, 1), table.answers)
 
 
 def _strata(table: _Table, inside: np.ndarray, outside: np.ndarray) -> list[Stratum]:
@@ -167,11 +170,11 @@ def _strongest(table: _Table, every: Sequence[Candidate]) -> tuple[Clause, Candi
     chosen = every[int(np.argmax(scores))]
     if not np.isfinite(scores.max()) or scores.max() <= 0:
         return None
-    chosen = _simplest(table, chosen, {each.cells.tobytes(): each for each in every})
+    ranked = [every[index] for index in np.argsort(-scores, kind="stable")[:_LOOKED_AT] if np.isfinite(scores[index])]
+    chosen = _widest(table, _simplest(table, chosen, {each.cells.tobytes(): each for each in every}), ranked)
     tested = _test(table, chosen.cells, ~chosen.cells)
     inside, outside = _sums(table, chosen.cells), _sums(table, ~chosen.cells)
     level = 1 - 0.05 / len(every)
-    ranked = [every[index] for index in np.argsort(-scores, kind="stable")[:_LOOKED_AT] if np.isfinite(scores[index])]
     rivals = [each for each in ranked if each is not chosen and _rival(table, chosen, each)]
     clause = Clause(
         conditions=chosen.conditions,
@@ -200,6 +203,21 @@ def _simplest(table: _Table, chosen: Candidate, by_mask: dict[bytes, Candidate])
         if not wider:
             break
         chosen = max(wider, key=lambda each: each[0])[1]
+    return chosen
+
+
+def _widest(table: _Table, chosen: Candidate, ranked: Sequence[Candidate]) -> Candidate:
+    """The best set around the chosen one whose further runs fail as it does, and more than all others."""
+    for wider in ranked:
+        added = wider.cells & ~chosen.cells
+        if (
+            len(wider.conditions) <= len(chosen.conditions)
+            and added.any()
+            and not (chosen.cells & ~wider.cells).any()
+            and not _more(table, chosen.cells, added, ALPHA)
+            and _more(table, added, ~wider.cells, _RIVAL)
+        ):
+            return _widest(table, wider, ranked)
     return chosen
 
 

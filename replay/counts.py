@@ -16,12 +16,14 @@ from replay.observation import Observation, Outcome
 
 class Count(Struct, frozen=True):
     """``axes``: axis -> value. ``stratum``: the request, or what else the runs share that could change their rate of
-    failure whatever the cell. ``failures`` of ``runs``."""
+    failure whatever the cell. ``failures`` of ``runs``; ``answers`` is how many different ones there are among the
+    failures, 0 where that is not known."""
 
     axes: Mapping[str, str]
     stratum: str
     runs: int
     failures: int
+    answers: int = 0
 
 
 def _power_of_two(column: str) -> str:
@@ -65,17 +67,21 @@ def counts(
     runs: Iterable[Observation], failed: Callable[[Observation], bool | None], axes: Sequence[str] | None = None
 ) -> list[Count]:
     """Counted by cell and request. ``failed`` says None of a run that is not to be counted."""
-    tally: dict[tuple[tuple[tuple[str, str], ...], str], list[int]] = {}
+    tally: dict[tuple[tuple[tuple[str, str], ...], str], tuple[list[bool], set[object]]] = {}
     for run in runs:
         outcome = failed(run)
         if outcome is None:
             continue
         values = run.cell.axes()
         key = tuple((axis, values[axis]) for axis in (axes or values)), run.request_id
-        entry = tally.setdefault(key, [0, 0])
-        entry[0] += 1
-        entry[1] += outcome
-    return [Count(dict(cell), stratum, total, bad) for (cell, stratum), (total, bad) in tally.items()]
+        outcomes, answers = tally.setdefault(key, ([], set()))
+        outcomes.append(outcome)
+        if outcome:
+            answers.add(run.token_ids or tuple(sorted(run.text.items())) or run.fingerprint)
+    return [
+        Count(dict(cell), stratum, len(outcomes), sum(outcomes), len(answers))
+        for (cell, stratum), (outcomes, answers) in tally.items()
+    ]
 
 
 def failing(outcome: Outcome, differs: Callable[[Observation], bool | None]) -> Callable[[Observation], bool | None]:

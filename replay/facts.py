@@ -32,14 +32,26 @@ PairKind = Literal["engine", "precision", "quantised"]
 
 
 class Seams(Struct):
-    """Of other answers against the commonest: how close the choice was. ``widest`` in nats, of what is known."""
+    """Of other answers against the commonest: how close the choice was. ``widest`` in nats, of what is known. ``cut``:
+    answers that are the same as far as they go, the shorter one ended by its length limit; no choice at all."""
 
+    cut: int = 0
     kinds: Counter[MarginKind] = field(default_factory=Counter)
     gross: int = 0
     widest: float = 0.0
     widest_near: float = 0.0
 
-    def add(self, found: Divergence | None) -> None:
+    def hold(self, left: Observation, right: Observation) -> None:
+        found = divergence(left, right)
+        if found and any(
+            run.finish_reason == "length" and not side.text and side.token_id < 0
+            for run, side in ((left, found.left), (right, found.right))
+        ):
+            self.cut += 1
+        else:
+            self._add(found)
+
+    def _add(self, found: Divergence | None) -> None:
         kind: MarginKind = found.kind if found else "unknown"
         self.kinds[kind] += 1
         margins = [
@@ -210,7 +222,7 @@ def _hold(group: Group, seams: Seams) -> None:
     against = group.example(usual)
     for key in dict.fromkeys(group.keys):
         if key != usual:
-            seams.add(divergence(against, group.example(key)))
+            seams.hold(against, group.example(key))
 
 
 def _by_setup(group: Group) -> dict[Cell, Group]:
@@ -241,7 +253,7 @@ def _pairs(greedy: Iterable[Group]) -> dict[PairKind, Pair]:
             pair.compared += 1
             if one.mode() != other.mode():
                 pair.differing += 1
-                pair.seams.add(divergence(left, right))
+                pair.seams.hold(left, right)
     return found
 
 

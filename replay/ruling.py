@@ -49,6 +49,7 @@ TABLE: Final = (
     _row("quantisation_drift", "precision_separates", "unknown_seams"),
     _row("engine_diff.systematic", "wrong_by_setup setups_wide", "unknown_seams"),
     _row("near_tie", "setups_near", "setups_unknown"),
+    _row("sampling", "cut_short", "unknown_seams setups_unknown", mechanism="length limit"),
     _row("model", "wrong_everywhere", "unknown_seams setups_unknown"),
     _row("sampling", "sampled_as_asked", mechanism="as asked"),
     _row("agreement", "all_agree"),
@@ -92,6 +93,7 @@ RELEVANCE: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
         ("wrong_by_setup", "engine_diff.systematic quantisation_drift template", "model near_tie"),
         ("wrong_everywhere", "model", _CORRUPT),
         ("wrong_unexplained", "", "agreement"),
+        ("cut_short", "sampling", "agreement"),
         ("sampled_as_asked", "sampling", ""),
         ("all_agree", "agreement", ""),
     )
@@ -99,6 +101,12 @@ RELEVANCE: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
 """Evidence -> the causes it speaks for, and those it speaks against."""
 
 _BY_ROUNDING: Final = frozenset({"near_seams", "setups_near"})
+_ABOUT: Final[dict[str, frozenset[str]]] = {
+    "quantisation_drift": frozenset({"precision"}),
+    "near_tie": frozenset({"precision"}),
+    "batch_dependent": frozenset({"concurrency"}),
+    "cache_dependent": frozenset({"cache"}),
+}
 _FAILING: Final = frozenset({"corruption", "corruption.cross_request", "engine_diff.systematic", "model"})
 
 
@@ -155,7 +163,12 @@ def _leaning(names: set[str], facts: Facts) -> str:
 
 
 def _axes(cause: Cause, wrong: Attribution | None, differences: Attribution | None) -> tuple[Condition, ...]:
-    """Of the failures where the cause makes some, else of the differences."""
+    """Of the failures where the cause makes some, else of the differences. Of several names for the same runs, the one
+    that the cause is about."""
+    if cause in ("agreement", "undetermined", "model"):
+        return ()
     order = (wrong, differences) if cause in _FAILING else (differences, wrong)
     clause = next((found for each in order if (found := clause_of(each))), None)
-    return clause.conditions if clause and cause not in ("agreement", "undetermined", "model") else ()
+    names = (clause.conditions, *clause.same_runs) if clause else ((),)
+    about = _ABOUT.get(cause, frozenset())
+    return next((name for name in names if about & {condition.axis for condition in name}), names[0])

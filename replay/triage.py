@@ -7,24 +7,28 @@ The rules:
   are corrected for how many of them there are.
 - A contrast changes one thing: the load, or the cache, within a set-up; or the set-up, undisturbed, against the most
   trustworthy one.
-- What fails is attributed over all axes; so is what differs from the request's commonest answer, for the causes that
-  make answers different and not wrong.
+- What fails is attributed over all axes; so is what differs, for the causes that make answers different and not wrong.
+  Differing is counted from one run fixed beforehand (undisturbed, of the most trustworthy set-up), which is then not
+  counted itself; where that shows nothing, from the request's commonest answer over all cells. Both leave the labels of
+  the counted runs exchangeable where nothing depends on them; p-values are doubled for the second look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from replay.attribution import attribute
 from replay.counts import counts, failing
 from replay.facts import gather, replaced
-from replay.groups import alone, by_request, cold, loaded, quiet, setup, setups, warm
+from replay.groups import Group, alone, by_request, cold, fineness, loaded, quiet, setup, setups, warm
 from replay.observation import Cell, Observation
 from replay.results import Attribution, Ruling, Triage
 from replay.ruling import rule
+from replay.statistics import ALPHA
 
 MATRIX: Final = "matrix"
 
@@ -54,19 +58,45 @@ def triage(runs: Sequence[Observation], prompts: Mapping[str, str] | None = None
 def attributions(runs: Sequence[Observation]) -> tuple[Attribution, Attribution | None]:
     """Of what is wrong, and of what differs; None where no request was run greedily."""
     wrong = attribute(counts(runs, failing("wrong", lambda _: None)))
-    if not any(run.sampling.greedy for run in runs):
+    greedy = [part for group in by_request(runs) if (part := group.part(lambda run: run.sampling.greedy)).runs]
+    if not greedy:
         return wrong, None
-    return wrong, attribute(counts(runs, failing("differs", deviation(runs))))
+    ways = (attribute(counts(runs, failing("differs", way(greedy)))) for way in (_from_fixed, _from_commonest))
+    first = next(ways)
+    best = first if first.clauses else next(ways)
+    doubled = (replace(clause, p_adjusted=min(1.0, 2 * clause.p_adjusted)) for clause in best.clauses)
+    return wrong, replace(best, clauses=tuple(clause for clause in doubled if clause.p_adjusted <= ALPHA))
 
 
-def deviation(runs: Sequence[Observation]) -> Callable[[Observation], bool | None]:
-    """Whether a run is not its request's commonest greedy answer; None for what was not run greedily."""
+Deviation = Callable[[Observation], bool | None]
+"""Whether a run deviates; None for one that does not count."""
+
+
+def _from_commonest(greedy: Sequence[Group]) -> Deviation:
     known: dict[int, bool] = {}
-    for whole in by_request(runs):
-        group = whole.part(lambda run: run.sampling.greedy)
-        if group.runs:
-            usual: Hashable = group.mode()
-            known |= {id(run): key != usual for run, key in zip(group.runs, group.keys, strict=True)}
+    for group in greedy:
+        usual = group.mode()
+        known |= {id(run): key != usual for run, key in zip(group.runs, group.keys, strict=True)}
+    return lambda run: known.get(id(run))
+
+
+def _from_fixed(greedy: Sequence[Group]) -> Deviation:
+    known: dict[int, bool] = {}
+    for group in greedy:
+        fixed = min(
+            range(len(group.runs)),
+            key=lambda index: (
+                not quiet(group.runs[index]),
+                fineness(group.runs[index].cell.precision),
+                group.runs[index].repeat,
+                index,
+            ),
+        )
+        known |= {
+            id(run): key != group.keys[fixed]
+            for index, (run, key) in enumerate(zip(group.runs, group.keys, strict=True))
+            if index != fixed
+        }
     return lambda run: known.get(id(run))
 
 
