@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-resume bench-store bench-trace bench-outage chaos-trace demo-triage proto format clean
+.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-resume bench-store bench-triage bench-trace bench-outage chaos-trace demo-triage proto format clean
 
 setup: $(STAMP)
 
@@ -57,6 +57,9 @@ bench-constraints: setup
 
 bench-resume: setup
 	$(BIN)/python -m tests.bench.resume $(ARGS)
+
+bench-triage: setup
+	$(BIN)/python -m tests.bench.fleets $(ARGS)
 
 bench-enforcement: setup
 	$(BIN)/python -m tests.bench.enforcement $(ARGS)

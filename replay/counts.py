@@ -1,7 +1,8 @@
 """Outcomes counted by cell and request: all that the attribution needs, however many runs there were. Pure.
 
 A million stored outcomes are counted where they lie: ``counts_query`` is the SQL that gives these rows over the
-attempts in the trace store, one row for each cell and stratum, and nothing else leaves it.
+attempts in the trace store, one row for each cell and stratum, and nothing else leaves it. The store gives up to 10,000
+rows: name the axes that are in question, not all there are.
 """
 
 from __future__ import annotations

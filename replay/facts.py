@@ -19,7 +19,7 @@ from replay.compare import divergence, same_prompt
 from replay.dependence import Dependence, dependence
 from replay.echo import harm
 from replay.foreign import Foreign, foreign_text
-from replay.groups import Group, alone, by_request, cold, loaded, quiet, same_setup, setup, setups, warm
+from replay.groups import Group, alone, by_request, by_setup, cold, loaded, quiet, same_setup, setup, setups, warm
 from replay.margins import drawn, quantised, tolerance
 from replay.observation import Cell, Observation
 from replay.results import Divergence, MarginKind
@@ -225,13 +225,13 @@ def _hold(group: Group, seams: Seams) -> None:
             seams.hold(against, group.example(key))
 
 
-def _by_setup(group: Group) -> dict[Cell, Group]:
+def _calm(group: Group) -> dict[Cell, Group]:
     """Its undisturbed runs, by set-up; all of a set-up's where none is undisturbed."""
     found = {}
+    inside = by_setup(group)
     for cell in setups(group.runs):
-        own = group.part(lambda run, cell=cell: setup(run.cell) == cell)  # type: ignore[misc]
-        calm = own.part(quiet)
-        found[cell] = calm if calm.runs else own
+        calm = inside[cell].part(quiet)
+        found[cell] = calm if calm.runs else inside[cell]
     return found
 
 
@@ -245,7 +245,7 @@ def _compared(found: Mapping[Cell, Group]) -> Iterable[tuple[Group, Group]]:
 def _pairs(greedy: Iterable[Group]) -> dict[PairKind, Pair]:
     found: dict[PairKind, Pair] = {"engine": Pair(), "precision": Pair(), "quantised": Pair()}
     for group in greedy:
-        for one, other in _compared(_by_setup(group)):
+        for one, other in _compared(_calm(group)):
             left, right = one.example(one.mode()), other.example(other.mode())
             if same_prompt(left, right) is False:
                 continue
@@ -266,7 +266,7 @@ def _kind(left: Cell, right: Cell) -> PairKind:
 def _prompts(every: Iterable[Group]) -> Prompts:
     found = Prompts()
     for group in every:
-        for one, other in _compared(_by_setup(group)):
+        for one, other in _compared(_calm(group)):
             left, right = one.runs[0], other.runs[0]
             same = same_prompt(left, right)
             answers = left.sampling.greedy and right.sampling.greedy and one.mode() != other.mode()
@@ -347,15 +347,15 @@ def _wrong(every: Iterable[Group]) -> Wrong:
         found.runs += sum(failed)
         found.variants += len({key for key, bad in zip(group.keys, failed, strict=True) if bad})
         blocks: dict[Cell, list[bool]] = {}
-        by_setup: dict[Cell, bool] = {}
+        anywhere: dict[Cell, bool] = {}
         for run, bad in zip(group.runs, failed, strict=True):
             blocks.setdefault(run.cell, []).append(bad)
-            by_setup[setup(run.cell)] = by_setup.get(setup(run.cell), False) or bad
+            anywhere[setup(run.cell)] = anywhere.get(setup(run.cell), False) or bad
         repeated = [block for block in blocks.values() if len(block) > 1 and any(block)]
         found.blocks += len(repeated)
         found.mixed += sum(not all(block) for block in repeated)
-        found.throughout += all(by_setup.values())
-        places |= {cell for cell, bad in by_setup.items() if bad}
+        found.throughout += all(anywhere.values())
+        places |= {cell for cell, bad in anywhere.items() if bad}
     found.setups = len(places)
     return found
 

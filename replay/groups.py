@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -21,21 +22,22 @@ _FINENESS: Final = {"f32": 0, "fp32": 0, "float32": 0, "f16": 1, "fp16": 1, "flo
 
 
 class Group(Struct, frozen=True):
-    """The answered runs of one request that are to be compared, and a key for each: equal keys, equal answers."""
+    """The answered runs of one request that are to be compared, and a number for each: equal numbers, equal answers.
+    Numbers are in an order of the answers themselves, whoever gave them."""
 
     request_id: str
     runs: tuple[Observation, ...]
-    keys: tuple[Hashable, ...]
+    keys: tuple[int, ...]
 
-    def mode(self, among: Callable[[Observation], bool] = lambda _: True) -> Hashable:
+    def mode(self, among: Callable[[Observation], bool] = lambda _: True) -> int:
         """The commonest answer of the runs asked for, of all where there are none such. Among equally common ones the
         choice depends on the answers alone, never on where they were given: so the tests that count from here stay
         exact."""
         chosen = [key for run, key in zip(self.runs, self.keys, strict=True) if among(run)] or list(self.keys)
         counts = Counter(chosen)
-        return min(counts, key=lambda key: (-counts[key], repr(key)))
+        return min(counts, key=lambda key: (-counts[key], key))
 
-    def example(self, key: Hashable) -> Observation:
+    def example(self, key: int) -> Observation:
         """A run that gave this answer, the one most is known about."""
         given = [run for run, each in zip(self.runs, self.keys, strict=True) if each == key]
         return max(given, key=lambda run: (bool(run.top), bool(run.token_ids), bool(run.text)))
@@ -55,9 +57,15 @@ def by_request(runs: Iterable[Observation]) -> list[Group]:
     for run in runs:
         if run.answered:
             found.setdefault(run.request_id, []).append(run)
-    return [Group(name, tuple(each), tuple(answer_keys(each))) for name, each in found.items()]
+    return [Group(name, tuple(each), _numbers(answer_keys(each))) for name, each in found.items()]
 
 
+def _numbers(keys: Sequence[Hashable]) -> tuple[int, ...]:
+    numbers = {key: number for number, key in enumerate(sorted(set(keys), key=repr))}
+    return tuple(numbers[key] for key in keys)
+
+
+@cache
 def setup(cell: Cell) -> Cell:
     return msgspec.structs.replace(cell, concurrency=0, neighbours="", cache="")
 
@@ -95,8 +103,13 @@ def quiet(run: Observation) -> bool:
 
 def same_setup(groups: Sequence[Group]) -> list[Group]:
     """Each request's runs, set-up by set-up."""
-    return [
-        group.part(lambda run, each=each: setup(run.cell) == each)  # type: ignore[misc]
-        for group in groups
-        for each in dict.fromkeys(setup(run.cell) for run in group.runs)
-    ]
+    return [each for group in groups for each in by_setup(group).values()]
+
+
+def by_setup(group: Group) -> dict[Cell, Group]:
+    found: dict[Cell, tuple[list[Observation], list[int]]] = {}
+    for run, key in zip(group.runs, group.keys, strict=True):
+        runs, keys = found.setdefault(setup(run.cell), ([], []))
+        runs.append(run)
+        keys.append(key)
+    return {cell: Group(group.request_id, tuple(runs), tuple(keys)) for cell, (runs, keys) in found.items()}

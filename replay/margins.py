@@ -90,6 +90,8 @@ def same_tokenizer(left: Observation, right: Observation) -> bool:
     if left.tokenizer_hash and right.tokenizer_hash:
         return left.tokenizer_hash == right.tokenizer_hash
     if left.pieces and right.pieces:
+        if left.token_ids == right.token_ids:
+            return left.pieces == right.pieces
         named = dict(zip(left.token_ids, left.pieces, strict=False))
         return all(
             named.get(token_id, piece) == piece for token_id, piece in zip(right.token_ids, right.pieces, strict=False)

@@ -161,7 +161,8 @@ class Clause(Struct, frozen=True):
 
     def __str__(self) -> str:
         """``image 1.2 on cluster b: 18/20, everywhere else 0/140, p=2e-19``."""
-        return f"{phrase(self.conditions)}: {self.inside}, everywhere else {self.outside}, p={self.p_adjusted:.2g}"
+        p = f"p={self.p_adjusted:.2g}" if self.p_adjusted >= 1e-300 else "p<1e-300"
+        return f"{phrase(self.conditions)}: {self.inside}, everywhere else {self.outside}, {p}"
 
 
 class AxisTest(Struct, frozen=True):

@@ -214,7 +214,7 @@ def bad_image(seed: int) -> Fleet:
         bad = cell.image == "1.2" and cell.cluster == "b" and world.happens(0.1)
         return world.corrupted(request.right) if bad else request.right
 
-    return Fleet(world.run(IMAGES, 20, answer), "corruption", _either({"image 1.2", "cluster b"}))
+    return Fleet(world.run(IMAGES, 24, answer), "corruption", _either({"image 1.2", "cluster b"}))
 
 
 def bad_image_unseen(seed: int) -> Fleet:
@@ -225,18 +225,18 @@ def bad_image_unseen(seed: int) -> Fleet:
         bad = cell.image == "1.2" and cell.cluster == "b" and world.happens(0.1)
         return world.corrupted(request.right) if bad else request.right
 
-    runs = world.run(IMAGES, 20, answer, logprobs=False)
+    runs = world.run(IMAGES, 24, answer, logprobs=False)
     return Fleet(runs, "corruption", _either({"image 1.2", "cluster b"}))
 
 
 def race(seed: int) -> Fleet:
-    """From eight requests at once on, one answer in sixteen is corrupted. Alone none is."""
+    """From eight requests at once on, one answer in ten is corrupted. Alone none is."""
     world = World(seed)
 
     def answer(request: Request, cell: Cell) -> Answer:
-        return world.corrupted(request.right) if cell.concurrency >= 8 and world.happens(0.06) else request.right
+        return world.corrupted(request.right) if cell.concurrency >= 8 and world.happens(0.1) else request.right
 
-    return Fleet(world.run(LOADS, 20, answer), "corruption", _either({"at least 8 at once"}))
+    return Fleet(world.run(LOADS, 14, answer), "corruption", _either({"at least 8 at once"}))
 
 
 def near_tie(seed: int) -> Fleet:
@@ -370,16 +370,16 @@ def engine_difference(seed: int) -> Fleet:
 
 
 def echo(seed: int) -> Fleet:
-    """Under load known answers lose characters, one in sixteen; no log probabilities are there to help."""
+    """Under load known answers lose characters, one in ten; no log probabilities are there to help."""
     world = World(seed, requests=3)
     for task in echo_tasks(str(seed), 6):
         right = Answer([world.sure(part) for part in task.expected])
         world.requests.append(Request(task.request_id, task.prompt, right, expected=task.expected))
     runs = []
-    for run in world.run(LOADS, 20, lambda request, cell: request.right, logprobs=False):
+    for run in world.run(LOADS, 14, lambda request, cell: request.right, logprobs=False):
         if run.expected is not None:
             said = run.expected
-            if run.cell.concurrency >= 8 and world.happens(0.06):
+            if run.cell.concurrency >= 8 and world.happens(0.1):
                 place = world.rng.randrange(1, len(said) - 1)
                 said = said[:place] + said[place + 1 :]
             run = _saying(run, said)

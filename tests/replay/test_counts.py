@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from replay.counts import Count, counted, counts, counts_query, failing
@@ -15,7 +18,7 @@ def test_runs_are_counted_by_cell_and_request() -> None:
     runs = [spoken("yes", A), spoken("no", A, correct=False), spoken("yes", B), spoken("", B, error="refused")]
     found = counts(runs, failing("wrong", lambda _: None), ["engine", "cluster"])
     assert found == [
-        Count({"engine": "a", "cluster": "x"}, "r", 2, 1),
+        Count({"engine": "a", "cluster": "x"}, "r", 2, 1, 1),
         Count({"engine": "b", "cluster": "y"}, "r", 1, 0),
     ]
     assert sum(each.failures for each in counts(runs, failing("error", lambda _: None))) == 1
@@ -34,3 +37,12 @@ def test_a_query_names_what_it_does_not_know() -> None:
 def test_rows_of_the_store_are_counts() -> None:
     row = {"axis_image": "1.2", "axis_concurrency": "8", "stratum": "m 64", "runs": 9, "failures": 2}
     assert counted(["image", "concurrency"], [row]) == [Count({"image": "1.2", "concurrency": "8"}, "m 64", 9, 2)]
+
+
+def test_the_store_counts_what_is_attributed_here() -> None:
+    """Twenty thousand attempts under the real schema; a process of its own, as the embedded engine wants it."""
+    command = [sys.executable, "-m", "tests.bench.fleets", "--seeds", "0", "--stored", "20000"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert "20,000 stored outcomes" in told
+    (clause,) = told.splitlines()[1:]
+    assert clause.strip().startswith("image 1.2 on cluster b: ")
