@@ -56,7 +56,7 @@ def judge(fleet: Fleet) -> Verdict:
         cause=found.ruling.cause,
         cause_right=found.ruling.cause == fleet.cause,
         axes=_said(found.ruling.axes),
-        axes_right=None if fleet.axes is None else any(axes in seen for axes in fleet.axes),
+        axes_right=None if fleet.axes is None else all(axes in seen for axes in fleet.axes),
         claims=claims,
     )
 

@@ -49,8 +49,8 @@ class Request:
 
 @dataclass
 class Fleet:
-    """``cause`` and ``axes`` are what a triage should find; several sets of axes where each is right; no axes are asked
-    for where it is None."""
+    """``cause`` and ``axes`` are what a triage should find: a set of axis values, or several that select the same runs
+    and must all be named; none are asked for where it is None."""
 
     runs: list[Observation]
     cause: str
@@ -183,7 +183,7 @@ def _listed(step: Step) -> tuple[Alternative, ...]:
     return tuple(Alternative(token_id((w + " ").encode()), (w + " ").encode(), value) for w, value in best)
 
 
-def _either(*axes: set[str]) -> tuple[frozenset[str], ...]:
+def _named(*axes: set[str]) -> tuple[frozenset[str], ...]:
     return tuple(map(frozenset, axes))
 
 
@@ -214,7 +214,7 @@ def bad_image(seed: int) -> Fleet:
         bad = cell.image == "1.2" and cell.cluster == "b" and world.happens(0.1)
         return world.corrupted(request.right) if bad else request.right
 
-    return Fleet(world.run(IMAGES, 24, answer), "corruption", _either({"image 1.2", "cluster b"}))
+    return Fleet(world.run(IMAGES, 24, answer), "corruption", _named({"image 1.2", "cluster b"}))
 
 
 def bad_image_unseen(seed: int) -> Fleet:
@@ -226,7 +226,7 @@ def bad_image_unseen(seed: int) -> Fleet:
         return world.corrupted(request.right) if bad else request.right
 
     runs = world.run(IMAGES, 24, answer, logprobs=False)
-    return Fleet(runs, "corruption", _either({"image 1.2", "cluster b"}))
+    return Fleet(runs, "corruption", _named({"image 1.2", "cluster b"}))
 
 
 def race(seed: int) -> Fleet:
@@ -236,7 +236,7 @@ def race(seed: int) -> Fleet:
     def answer(request: Request, cell: Cell) -> Answer:
         return world.corrupted(request.right) if cell.concurrency >= 8 and world.happens(0.1) else request.right
 
-    return Fleet(world.run(LOADS, 14, answer), "corruption", _either({"at least 8 at once"}))
+    return Fleet(world.run(LOADS, 14, answer), "corruption", _named({"at least 8 at once"}))
 
 
 def near_tie(seed: int) -> Fleet:
@@ -248,7 +248,7 @@ def near_tie(seed: int) -> Fleet:
         flips = request.other is not None and cell.precision == "bf16" and world.happens(0.4)
         return request.other if flips and request.other else request.right
 
-    return Fleet(world.run(cells, 10, answer), "near_tie", _either({"precision bf16"}))
+    return Fleet(world.run(cells, 10, answer), "near_tie", _named({"precision bf16"}))
 
 
 def near_tie_unseen(seed: int) -> Fleet:
@@ -265,7 +265,7 @@ def batch(seed: int) -> Fleet:
         flips = request.other is not None and cell.concurrency >= 8 and world.happens(0.5)
         return request.other if flips and request.other else request.right
 
-    return Fleet(world.run(LOADS, 8, answer), "batch_dependent", _either({"at least 8 at once"}))
+    return Fleet(world.run(LOADS, 8, answer), "batch_dependent", _named({"at least 8 at once"}))
 
 
 def cache(seed: int) -> Fleet:
@@ -275,7 +275,7 @@ def cache(seed: int) -> Fleet:
     def answer(request: Request, cell: Cell) -> Answer:
         return request.other if request.other is not None and cell.cache == "warm" else request.right
 
-    return Fleet(world.run(CACHES, 4, answer), "cache_dependent", _either({"cache warm"}))
+    return Fleet(world.run(CACHES, 4, answer), "cache_dependent", _named({"cache warm"}))
 
 
 def temperature_unset(seed: int) -> Fleet:
@@ -285,7 +285,7 @@ def temperature_unset(seed: int) -> Fleet:
     def answer(request: Request, cell: Cell) -> Answer:
         return world.drawn(request.right) if cell.engine == "b" else request.right
 
-    return Fleet(world.run(ENGINES, 6, answer), "sampling", _either({"engine b"}))
+    return Fleet(world.run(ENGINES, 6, answer), "sampling", _named({"engine b"}))
 
 
 def temperature_unset_unseen(seed: int) -> Fleet:
@@ -306,7 +306,7 @@ def template(seed: int) -> Fleet:
     runs = [
         _asked(run, (1, 2, *run.prompt_ids)) if run.cell.engine == "b" else run for run in world.run(cells, 3, answer)
     ]
-    return Fleet(runs, "template", _either({"engine b"}))
+    return Fleet(runs, "template", _named({"engine b"}))
 
 
 def kv_mixup(seed: int) -> Fleet:
@@ -325,7 +325,7 @@ def kv_mixup(seed: int) -> Fleet:
             mixed = world.seen(own, run.cell, run.repeat, world.mixed_up(own.right, beside))
             run = _beside(mixed, run.in_flight)
         runs.append(run)
-    axes = _either({"cache warm", "8 at once"})
+    axes = _named({"cache warm", "8 at once"})
     return Fleet(runs, "corruption.cross_request", axes, world.prompts())
 
 
@@ -341,7 +341,7 @@ def confounded(seed: int) -> Fleet:
     def answer(request: Request, cell: Cell) -> Answer:
         return world.corrupted(request.right) if cell.image == "1.2" and world.happens(0.12) else request.right
 
-    return Fleet(world.run(cells, 15, answer), "corruption", _either({"image 1.2", "cluster b"}))
+    return Fleet(world.run(cells, 15, answer), "corruption", _named({"image 1.2"}, {"cluster b"}))
 
 
 def drift(seed: int) -> Fleet:
@@ -354,7 +354,7 @@ def drift(seed: int) -> Fleet:
     def answer(request: Request, cell: Cell) -> Answer:
         return others.get(request.name, request.right) if cell.precision == "q4_1" else request.right
 
-    return Fleet(world.run(cells, 3, answer), "quantisation_drift", _either({"precision q4_1"}))
+    return Fleet(world.run(cells, 3, answer), "quantisation_drift", _named({"precision q4_1"}))
 
 
 def engine_difference(seed: int) -> Fleet:
@@ -366,7 +366,7 @@ def engine_difference(seed: int) -> Fleet:
     def answer(request: Request, cell: Cell) -> Answer:
         return others[request.name] if cell.engine == "b" else request.right
 
-    return Fleet(world.run(cells, 2, answer), "engine_diff.systematic", _either({"engine b"}))
+    return Fleet(world.run(cells, 2, answer), "engine_diff.systematic", _named({"engine b"}))
 
 
 def echo(seed: int) -> Fleet:
@@ -384,7 +384,7 @@ def echo(seed: int) -> Fleet:
                 said = said[:place] + said[place + 1 :]
             run = _saying(run, said)
         runs.append(run)
-    return Fleet(runs, "corruption", _either({"at least 8 at once"}))
+    return Fleet(runs, "corruption", _named({"at least 8 at once"}))
 
 
 def model_fault(seed: int) -> Fleet:
