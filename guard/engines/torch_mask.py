@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 import torch
 import xgrammar
 
+from guard.constraint.native_noise import to_the_log
 from guard.constraint.spec import Constraint
 from guard.constraint.structural_check import modern
 from guard.engines.dialect_constraints import XGRAMMAR_DROPS, choice_regex, dropped
@@ -82,7 +83,7 @@ class XGrammar:
 
     def _compiled(self, constraint: Constraint, begun: str) -> Sequence[Any]:
         """The grammars to try in turn: where an answer goes on, its keys may have come in any order."""
-        with self._lock:  # the compiler is not made for many at once
+        with self._lock, to_the_log():  # the compiler is not made for many at once
             try:
                 return [compile_() for compile_ in self._ways(constraint, begun)]
             except Exception:  # the library's own errors have several types, and none is the caller's fault
