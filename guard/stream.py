@@ -284,9 +284,12 @@ class StreamGuard:
             if self.reason and self._fed() > self._fed_at_finish:
                 told = "the answer went on after its finish reason"
                 self._take((Finding("stream.after_finish", "warn", told, channel="stream"),), out)
+            tokens = self.tokens
             self._read(self._reading.finish(truncated=self.reason == "length"), out)
             self._repair(out)
             self._finish_channels(self.reason == "length", out)
+            if self._raw:
+                self.tokens = tokens  # those of what waited have been counted
         calls = self._tools.calls if self._tools else 0
         chars = self._fed()
         found = self._integrity.end(
