@@ -231,12 +231,10 @@ async def test_a_prompt_is_rendered_once_for_all_attempts(folder: Path, monkeypa
 )
 def test_a_wrong_configuration(fields: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_config(f"engines: [{{name: a, url: 'http://h:1', tokenizer: /x, {fields}}}]
-{ROUTES}")
+        parse_config(f"engines: [{{name: a, url: 'http://h:1', {fields}}}]\n{ROUTES}", "f.yaml")
     assert f"f.yaml:1: {message}" in str(caught.value)
 
 
 def test_a_tokenizer_that_is_not_used_need_not_be_there() -> None:
     for fields in ("dialect: vllm, mode: chat", "dialect: plain"):
-        parse_config(f"engines: [{{name: a, url: 'http://h:1', tokenizer: /x, {fields}}}]
-{ROUTES}")
+        parse_config(f"engines: [{{name: a, url: 'http://h:1', tokenizer: /x, {fields}}}]\n{ROUTES}")
