@@ -78,6 +78,7 @@ bench-store: setup
 
 # one set of weights in four deployments, on real engines: what the replay matrix finds of them (several minutes)
 demo-triage: setup
+	OUTGUARD_SLOW=1 $(BIN)/pytest -q tests/replay/test_real.py
 	$(BIN)/python -m tests.bench.triage $(ARGS)
 
 proto: setup

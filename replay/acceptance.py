@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from guard.config import Config
@@ -120,5 +121,5 @@ async def _faithful(
         for row in card.rows:
             if row.name in check.needs:
                 name = f"{check.name}: {row.name}{several}"
-                found.append(Row(name, row.state, row.measured, row.bound, row.detail))
+                found.append(msgspec.structs.replace(row, name=name))
     return found

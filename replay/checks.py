@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from replay.compare import answer_keys
 from replay.observation import Observation
-from replay.scorecard import Row
+from replay.scorecard import Row, State
 from replay.triage import triage
 
 
@@ -49,7 +49,8 @@ def rows(check: str, needs: Mapping[str, float], observations: Sequence[Observat
         fine = (worst.share or 0.0) >= bound
         where = f"{engine}: " if len(parts) > 1 else ""
         counts = f"{where}{worst.good} of {worst.of}"
-        found.append(Row(f"{check}: {name}", "pass" if fine else "fail", counts, told, "" if fine else worst.example))
+        state: State = "pass" if fine else "fail"
+        found.append(Row(f"{check}: {name}", state, counts, told, "" if fine else worst.example, worst.share))
     return found
 
 

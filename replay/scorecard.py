@@ -25,20 +25,21 @@ THRESHOLDS: Final[Mapping[str, float]] = {
     "tool_choice": 0.95,
     "sound": 1.0,
 }
-"""Least values, save of AT_MOST. A bf16 deployment of the same weights meets them; 4-bit weights do not (measured:
-``make demo-triage``). The F1 bound is the published one of the Kimi vendor verifier; the others are ours."""
+"""Least values, save of AT_MOST. A bf16 deployment of the same weights meets them (measured: ``make demo-triage``).
+They are ours, and meant to be set by who knows the deployment: the tighter the closer to the golden engine."""
 
 AT_MOST: Final = frozenset({"beyond_rounding", "kl_mean"})
 
 
 class Row(Struct, frozen=True):
-    """``measured`` as told, ``value`` as held against ``bound``; ``detail`` for who wants to know more."""
+    """``measured`` and ``bound`` as told; ``detail`` for who wants to know more; ``value`` is what was measured."""
 
     name: str
     state: State
     measured: str
     bound: str
     detail: str = ""
+    value: float | None = None
 
 
 class Scorecard(Struct, frozen=True):
@@ -59,7 +60,7 @@ def held(name: str, value: float | None, measured: str, detail: str, thresholds:
     if value is None:
         return Row(name, "not measured", measured, told, detail)
     fine = value <= bound if at_most else value >= bound
-    return Row(name, "pass" if fine else "fail", measured, told, detail)
+    return Row(name, "pass" if fine else "fail", measured, told, detail, value)
 
 
 def faithfulness(

@@ -131,9 +131,12 @@ def as_it_should(report: Report, cards: list[Scorecard]) -> list[str]:
     seams = [seam.comparison.divergence for seam in report.summary.seams]
     if not any(seam is not None and seam.left.margin is not None and seam.right.margin is not None for seam in seams):
         problems.append("no seam shows the margins of both sides")
-    match = {card.title.split()[0]: next(row for row in card.rows if row.name == "token_match") for card in cards}
-    if match["llama-f32"].state != "pass" or match["llama-q4"].state != "fail":
-        problems.append(f"token match: {match['llama-f32'].measured}; {match['llama-q4'].measured}")
+    kl = {card.title.split()[0]: next(row.value for row in card.rows if row.name == "kl_mean") for card in cards}
+    exact, half, small = (kl[name] for name in ("llama-f32", "torch-bf16", "llama-q4"))
+    if exact is None or half is None or small is None or not exact < 1e-6 < half < small:
+        problems.append(f"the candidates are not in the order of their precision: {kl}")
+    if not cards[0].passed:
+        problems.append("llama-f32 is not faithful to torch-f32")
     return problems
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 import replayed
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from replayed import sources
 
 from guard.config import ConfigError, parse_yaml
+from replay.load import LOADS as LOADS_KNOWN
 from replay.load import Load, read_load
 from replay.matrix import Matrix, cells, chosen, confounded
 from replay.plan import cost, plan
@@ -28,6 +32,13 @@ def test_a_whole_declaration() -> None:
     assert matrix.loads == (Load(), Load("copies", 8))
     assert matrix.sampling.temperature == 0
     assert matrix.limits.per_second == 2
+
+
+def test_the_example_is_a_matrix() -> None:
+    path = Path(__file__).resolve().parents[2] / "deploy" / "matrix.yaml"
+    matrix = read(path.read_text())
+    assert {load.kind for load in matrix.loads} == set(LOADS_KNOWN)
+    assert set(yaml.safe_load(path.read_text())) == set(Matrix.model_fields)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from replay.counts import counts, failing
 from replay.matrix import Matrix
 from replay.report import Report
 from replay.results import Evidence, Ruling, Step, Triage
+from replay.scorecard import Row, Scorecard
 from replay.summary import summarise
 from replay.web.data import TEXT_CHARS, TEXTS_CHARS, Texts, page_data
 from replay.web.page import index_page, page
@@ -151,6 +152,21 @@ def test_a_browser_draws_it(shown: browser.Browser) -> None:
     assert shown.run("window.owned === undefined")
     assert shown.run("document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out
     assert shown.problems == []
+
+
+def test_a_scorecard_is_shown_where_there_is_one(chromium: browser.Browser, report: Report, tmp_path: Path) -> None:
+    rows = (
+        Row("token_match", "fail", "0.9 of 10 tokens", "at least 0.98", HOSTILE),
+        Row("sound", "pass", "1 of 1", "1"),
+    )
+    path = tmp_path / "page.html"
+    path.write_text(page(msgspec.structs.replace(report, scorecard=Scorecard("b against a", rows))))
+    chromium.problems.clear()
+    chromium.show(path.as_uri())
+    said = chromium.run("document.getElementById('scorecard').innerText")
+    assert "token match" in said
+    assert "not passed" in said
+    assert chromium.problems == []
 
 
 def test_the_keyboard_alone_gets_from_a_square_to_its_seam(shown: browser.Browser) -> None:
