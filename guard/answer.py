@@ -223,6 +223,10 @@ class Answer:
         else:
             self._blame = why
         self.verdicts = guard.verdicts()
+        if self._blame is None:  # nearly always: nothing more is to be looked for
+            self.seed = self._calling = None
+            self.enforcement = self._of_content
+            return decide(Situation(""))
         resuming = self._next(now, resume=True) if self._can_go_on(guard) else None
         fresh = self._next(now, resume=False)
         afresh = self.delivered.nothing or (
