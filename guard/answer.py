@@ -5,9 +5,7 @@ Pure bookkeeping; the loop that drives it is in pipeline.py.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping
 
 import msgspec
 
@@ -15,15 +13,15 @@ from detectors.finding import Finding
 from guard.admission import Job, one_choice
 from guard.advice import advice
 from guard.calling import Calling, CallReader, calling, mendable
+from guard.candidates import JSON, Candidates
 from guard.constraint.callform import call_form
 from guard.decision import NO_BUDGET, NOWHERE, Action, Situation, decide
 from guard.delivered import Delivered
 from guard.enforce import ALTERNATIVES, DEEP, Salvage, Seed, added_pieces, as_asked, spoken_parts, token_count
 from guard.enforcement import Enforcement
 from guard.engines.contract import Capabilities, EngineRequest
-from guard.engines.remainder import KINDS as REMAINDERS
 from guard.engines.remainder import remainder_of
-from guard.events import CONTENT, REASONING, Failed, Finished, Found, GuardEvent, Recovery, Usage, Verdicts
+from guard.events import CONTENT, Failed, Finished, Found, GuardEvent, Recovery, Usage, Verdicts
 from guard.kept import delivered_of, record_of, taken_back
 from guard.request import RequestError, Sampling, ToolChoice
 from guard.retry import Attempts
@@ -50,14 +48,13 @@ class Answer:
         self._not_before: dict[str, float] = {}
         self._blame: Condemned | None = None
         self.spent = Spent()
-        self.cannot_resume: set[str] = set()
         self.seed: Seed | None = None
         self.reason = ""
         self.failure: Failed | None = None
         self.verdicts = Verdicts()
         self._capabilities = capabilities
         self._router = router
-        self._tried: Counter[str] = Counter()
+        self._candidates = Candidates(job.engines, self.request, capabilities, router)
         self._alternatives = 0
         self._constrains = True
         self._places = Places()
@@ -72,7 +69,7 @@ class Answer:
         self.enforcement = self._of_content = Enforcement(
             (lambda: compiled.checker("streaming", policy.repairs)) if compiled is not None else None,
             policy.max_enforcements,
-            document=compiled is not None and compiled.kind in _JSON,
+            document=compiled is not None and compiled.kind in JSON,
         )
         self._calling: Calling | None = None
         self._called = False
@@ -90,14 +87,14 @@ class Answer:
         if self.seed is not None:  # holding an answer to its constraint is no attempt of the policy's
             return 0.0
         wait = self._not_before.get(self.engine, now) - now
-        return self._attempts.pause(seen_before=self.engine in self._tried, retry_after=wait, now=now)
+        return self._attempts.pause(seen_before=self.engine in self._candidates.tried, retry_after=wait, now=now)
 
     def begin(self) -> None:
         """A new attempt on ``engine``."""
         if self.seed is None:
             self._attempts.begin()
         self.number += 1
-        self._tried[self.engine] += 1
+        self._candidates.tried[self.engine] += 1
         self.spent.begin(delivered=self.delivered.tokens, seeded=self.seed.tokens if self.seed is not None else 0)
         self.retry_after = None
 
@@ -110,7 +107,7 @@ class Answer:
     def goes_on(self, other: Answer) -> None:
         """Instead of its twin."""
         self.number = max(self.number, other.number)
-        self._tried += other._tried
+        self._candidates.tried += other._candidates.tried
 
     def outrun_by(self, twin: Answer) -> list[GuardEvent]:
         """What is said of it, unless it is kept to the end."""
@@ -122,8 +119,11 @@ class Answer:
 
     def beside(self, now: float) -> str | None:
         """The best engine for a twin, of those that have a place free."""
-        names = [name for name in self.job.engines if name != self.engine and self._router.free(name, now)]
-        return self._best(names, now)
+        return self._candidates.beside(self.engine, now)
+
+    def cannot_go_on_here(self) -> None:
+        """The engine does not go on from what was delivered."""
+        self._candidates.cannot_resume.add(self.engine)
 
     @property
     def wants_remainder(self) -> bool:
@@ -132,8 +132,8 @@ class Answer:
         return (
             self.begun_at > 0
             and self._calling is None
-            and not self._carries_constraint(self.engine)
-            and self._takes_remainder(self.engine)
+            and not self._candidates.carries_constraint(self.engine)
+            and self._candidates.takes_remainder(self.engine, self.delivered)
             and self.engine not in self._refuses_constraint
         )
 
@@ -149,7 +149,7 @@ class Answer:
         begun = self.begun_at >= 0
         self._constrains = not begun or (
             self._calling is None
-            and (self._carries_constraint(self.engine) or remainder is not None)
+            and (self._candidates.carries_constraint(self.engine) or remainder is not None)
             and self.engine not in self._refuses_constraint
         )
         self._alternatives = self._wanted_alternatives(begun)
@@ -215,6 +215,7 @@ class Answer:
 
     def end(self, guard: StreamGuard, why: Condemned | None, now: float) -> Action:
         """The attempt is over: account for it and ask the table what comes next, choosing the engine for it."""
+        candidates = self._candidates
         self.spent.end(guard.usage, guard.tokens)
         if self.retry_after is not None:
             self._not_before[self.engine] = now + self.retry_after
@@ -223,26 +224,27 @@ class Answer:
         else:
             self._blame = why
         self.verdicts = guard.verdicts()
-        if self._blame is None:  # nearly always: nothing more is to be looked for
+        if why is None or self._blame is None:  # nearly always: nothing more is to be looked for
             self.seed = self._calling = None
             self.enforcement = self._of_content
             return decide(Situation(""))
-        resuming = self._next(now, resume=True) if self._can_go_on(guard) else None
-        fresh = self._next(now, resume=False)
+        goes_on = self.job.policy.resume and not guard.dead_end  # what was delivered can still become a valid answer
+        resuming = candidates.onward(self.engine, self.delivered, now) if goes_on else None
+        fresh = candidates.afresh(self.engine, now)
         afresh = self.delivered.nothing or (
-            self.kept is not None and (resuming is None or not self._keeps_constraint(resuming))
+            self.kept is not None and (resuming is None or not candidates.keeps_constraint(resuming, self.delivered))
         )
-        seed = self._seed(guard, why, now) if why is not None else None
+        seed = self._seed(guard, why, now)
         action = decide(
             Situation(
-                cause=self._blame.cause if self._blame else "",
+                cause=self._blame.cause,
                 delivered=not afresh,
                 attempts_left=self._attempts.left(now) and not self._told_to_wait(fresh if afresh else resuming, now),
                 budget_left=self._router.budget.left(now),
                 reachable=fresh is not None,
                 resumable=resuming is not None,
                 enforceable=seed is not None,
-                again=why is not None and self._again(why),
+                again=self._again(why),
                 variable=self.job.policy.vary and self._variation is None,
             )
         )
@@ -255,7 +257,8 @@ class Answer:
             sampling = with_other_sampling(self.request.sampling, document=self.request.constraint is not None)
             self.request = msgspec.structs.replace(self.request, sampling=sampling)
             self._variation = finding_of(sampling)
-            fresh, resuming = self._here(fresh, now), self._here(resuming, now)
+            fresh = candidates.staying(self.engine, fresh, now)
+            resuming = candidates.staying(self.engine, resuming, now)
         if action.kind in ("retry", "vary") and fresh is not None and afresh:
             self._start_afresh()
             self.engine = fresh
@@ -312,33 +315,28 @@ class Answer:
     def failed(self, action: Action, why: Condemned, dialect: str) -> Failed:
         """``dialect``: of the engine that was last asked."""
         why = self._blame or why
-        told = advice(why.cause, dialect, resumes=self._resumes(self.engine), tried=self._called)
-        self.failure = Failed(
-            choice=self.choice,
-            code=action.code,
-            message=f"{why.message} ({action.why})" if action.why in (NO_BUDGET, NOWHERE) else why.message + told,
-            attempts=self.number,
-            engine_status=why.status,
-            retry_after=self.retry_after,
-            verdicts=self.verdicts,
-            usage=self.usage,
-        )
-        return self.failure
+        told = advice(why.cause, dialect, resumes=self._candidates.resumes(self.engine), tried=self._called)
+        message = f"{why.message} ({action.why})" if action.why in (NO_BUDGET, NOWHERE) else why.message + told
+        return self._fail(action.code, message, self.retry_after, why.status)
 
     def turned_away(self, error: RequestError) -> Failed:
         """There was no place for its next attempt."""
+        return self._fail(error.code, error.message, error.retry_after)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _fail(self, code: str, message: str, retry_after: float | None, status: int | None = None) -> Failed:
         self.failure = Failed(
             choice=self.choice,
-            code=error.code,
-            message=error.message,
+            code=code,
+            message=message,
             attempts=self.number,
-            retry_after=error.retry_after,
+            engine_status=status,
+            retry_after=retry_after,
             verdicts=self.verdicts,
             usage=self.usage,
         )
         return self.failure
-
-    # --- inside ------------------------------------------------------------------------------------------------------
 
     def _start_afresh(self) -> None:
         self.spent.throw_all_away()
@@ -359,8 +357,7 @@ class Answer:
         if why.channel != CONTENT or self.delivered.calls or not self.enforcement.helps(why.cause):
             return None
         afresh = (self.delivered.nothing or self.kept is not None) and self._attempts.left(now)
-        untried = [name for name in self.job.engines if not self._tried[name] and self._router.takes(name, now)]
-        if afresh and any(map(self._natively, untried)):
+        if afresh and any(map(self._candidates.natively, self._candidates.untried(now))):
             return None
         salvage = guard.salvage()
         if salvage is None or (salvage.taken_back and self.kept is None):
@@ -382,8 +379,7 @@ class Answer:
         anew = self.kept is not None and not self.delivered.calls
         salvage = None
         if made is None and policy.resume and policy.constraints == "enforce":
-            untried = [name for name in self.job.engines if not self._tried[name] and self._router.takes(name, now)]
-            if untried and (anew or self.delivered.nothing) and self._attempts.left(now):
+            if self._candidates.untried(now) and (anew or self.delivered.nothing) and self._attempts.left(now):
                 return None
             form = call_form(self.job.tool_formats.get(self.engine, ""))
             behind = "" if anew else self.delivered.text()
@@ -408,27 +404,14 @@ class Answer:
         return seed
 
     def _enforcer(self, text: str, now: float) -> str | None:
-        """The engine to go on with: one that is still constrained by itself there, else the one that spoke."""
-        names = [name for name in self.job.engines if not text or self._resumes(name)]
-        constrains = self._keeps_constraint if text else self._natively
-        return min(
-            names,
-            key=lambda name: (
-                not self._router.takes(name, now),
-                not constrains(name),
-                name != self.engine,
-                self._tried[name],
-                self.job.engines.index(name),
-            ),
-            default=None,
-        )
+        return self._candidates.enforcing(self.engine, text, self.delivered, now)
 
     def _wanted_alternatives(self, begun: bool) -> int:
         """How many of its likeliest tokens the engine is asked for: any where only the guard holds it to the
         constraint, or has had to."""
         if not self.enforcement.possible:
             return 0
-        if self.seed is None and (self._constrains if begun else self._natively(self.engine)):
+        if self.seed is None and (self._constrains if begun else self._candidates.natively(self.engine)):
             return 0
         return min(self.enforcement.depth, self._most(self.engine))
 
@@ -441,38 +424,6 @@ class Answer:
             self.request.sampling, again=self.seed is not None, alternatives=self._alternatives
         )
 
-    def _natively(self, engine: str) -> bool:
-        """Whether this engine can be asked for the constraint itself."""
-        constraint = self.request.constraint
-        return constraint is not None and constraint.kind in self._capabilities[engine].constraints
-
-    # --- engines -----------------------------------------------------------------------------------------------------
-
-    def _can_go_on(self, guard: StreamGuard) -> bool:
-        """Whether what was delivered can still become a valid answer."""
-        return self.job.policy.resume and not guard.dead_end
-
-    def _next(self, now: float, *, resume: bool) -> str | None:
-        """The least tried engine that takes requests, among equals one that constrains what is constrained, then as
-        the route has it. None: there is none."""
-        names = [n for n in self.job.engines if self._router.takes(n, now) and (not resume or self._continues(n))]
-        return self._best(names, now)
-
-    def _best(self, names: Sequence[str], now: float) -> str | None:
-        free = self.request.constraint is None
-        return min(
-            names,
-            key=lambda n: (self._tried[n], not (free or self._natively(n)), self._router.rank(n, self.engine, now)),
-            default=None,
-        )
-
-    def _here(self, other: str | None, now: float) -> str | None:
-        """The engine to try other sampling on: one that was not tried yet, else the one that spoke."""
-        here = self.engine
-        if other is None or not self._tried[other] or not self._router.takes(here, now):
-            return other
-        return here if here not in self.cannot_resume else other
-
     def _again(self, why: Condemned) -> bool:
         return why.cause.startswith(("repetition.", "whitespace.")) and self._places.again(why.channel, why.onset)
 
@@ -481,42 +432,3 @@ class Answer:
         caller is told."""
         wait = self._not_before.get(engine, now) - now if engine is not None else 0.0
         return wait > min(self.job.policy.backoff_max, self.job.deadline - now)
-
-    def _resumes(self, engine: str) -> bool:
-        """A text completion goes on anywhere: its prompt is only longer."""
-        text = self.request.kind == "completion" and isinstance(self.request.prompt, str)
-        return engine not in self.cannot_resume and (text or self._capabilities[engine].resume != "no")
-
-    def _continues(self, engine: str) -> bool:
-        """Tool calls can be gone on with in tokens alone, and only in those that began them."""
-        if not self._resumes(engine):
-            return False
-        spoken = self.delivered.spoken
-        return not self.delivered.calls or (
-            spoken is not None and self._capabilities[engine].vocabulary == spoken.vocabulary
-        )
-
-    def _keeps_constraint(self, engine: str) -> bool:
-        """Whether a resume on this engine is still constrained by it."""
-        return self._carries_constraint(engine) or self._takes_remainder(engine)
-
-    def _carries_constraint(self, engine: str) -> bool:
-        """By itself: most start the grammar again at its root."""
-        constraint = self.request.constraint
-        if constraint is None:
-            return True
-        return constraint.kind in _JSON and self._capabilities[engine].resume_constrained
-
-    def _takes_remainder(self, engine: str) -> bool:
-        """Behind reasoning there is no telling what a grammar would hold."""
-        constraint = self.request.constraint
-        return (
-            constraint is not None
-            and constraint.kind in REMAINDERS
-            and self._capabilities[engine].remainder
-            and not self.delivered.length(REASONING)
-            and not (self.request.tools and self.request.tool_choice.mode != "none")
-        )
-
-
-_JSON: Final = ("json_schema", "json_object")

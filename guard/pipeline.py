@@ -226,13 +226,13 @@ class Pipeline:
             async with asyncio.timeout(max(time_left, 0.0)):
                 stream = await self._ask(answer, trail)
         except ResumeUnsupported as error:
-            answer.cannot_resume.add(answer.engine)
+            answer.cannot_go_on_here()
             trail.why = Condemned("open.cannot_resume", str(error))
         except EngineError as error:
             answer.retry_after = error.retry_after
             trail.why = _refused(error, resuming=answer.begun_at >= 0)
             if trail.why.cause == "open.cannot_resume":
-                answer.cannot_resume.add(answer.engine)
+                answer.cannot_go_on_here()
         except TimeoutError:
             trail.why = Condemned("deadline", "the engine had not accepted the request by then")
         else:
