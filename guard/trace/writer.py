@@ -48,8 +48,12 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("outguard.writer")
 
-LINGER: Final = 1.0
-"""Seconds between looks at the spool. Few large batches are cheaper; a reader that cannot wait asks for a flush."""
+LINGER: Final = (1.0, 5.0)
+"""The least and the most seconds between looks at the spool. A batch costs the store about the same whether it has ten
+rows or a thousand, so the more one costs the rarer they come; a reader that cannot wait asks for a flush."""
+
+SHARE: Final = 20.0
+"""Between two looks it waits so many times what the last one cost in CPU: a trickle takes a twentieth of a core."""
 
 STOP_SECONDS: Final = 10.0
 """How long it goes on storing after it was told to end."""
@@ -104,11 +108,13 @@ class Writer:
                 if stopping and self._scraper is not None:
                     self._scraper.stop()
                     self._scraper = None
+                began = time.process_time()
                 idle = self._round()
                 if stopping and (idle or time.monotonic() > self._until):
                     break
                 if not stopping:
-                    self._wake.wait(LINGER)
+                    least, most = LINGER
+                    self._wake.wait(min(most, max(least, SHARE * (time.process_time() - began))))
                     self._wake.clear()
         except tenacity.RetryError:
             log.warning("ending while the store is away: what is spooled stays for the next start")

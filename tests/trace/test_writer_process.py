@@ -165,6 +165,21 @@ def test_told_to_end_while_the_store_is_away_it_leaves_the_spool(
     assert len(list(spool.glob("*/*.seg"))) == 1
 
 
+def test_a_writer_that_has_nothing_to_do_does_little(tmp_path: Path, make: Make, start_writer: Start) -> None:
+    store, spool = tmp_path / "store", tmp_path / "spool"
+    worker = Spool(spool)
+    for number in range(200):
+        worker.write(make(number))
+    process = start_writer(f"chdb://{store}", spool)
+    wait_until(lambda: connect(store))
+    with open_store(f"chdb://{store}", spool) as reader:
+        assert reader.flush(20)
+    time.sleep(1.5)  # what was just stored is merged once more
+    before = time.clock_gettime(clock := (~process.pid << 3) | 2)  # Linux's clock of another process's CPU
+    time.sleep(2.0)
+    assert time.clock_gettime(clock) - before < 0.2, "a tenth of a core for nothing"
+
+
 def test_one_writer_a_store(tmp_path: Path, start_writer: Start) -> None:
     first = start_writer(f"chdb://{tmp_path / 'store'}", tmp_path / "spool")
     wait_until(lambda: connect(tmp_path / "store"))
