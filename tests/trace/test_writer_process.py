@@ -204,8 +204,8 @@ def test_a_reader_without_a_sidecar_sees_what_was_left_and_makes_place_for_one(
         again = Spool(store / "outguard-spool")
         again.write(make(2))
         wait_until(lambda: len(reader.list_requests()) == 2)
+        wait_until(lambda: reader.status()["pid"] == process.pid)
         assert process.poll() is None
-        assert reader.status()["pid"] == process.pid
         process.kill()  # and when the sidecar's is gone, the reader goes on with one of its own
         process.wait()
         assert len(reader.list_requests()) == 2
