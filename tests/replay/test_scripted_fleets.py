@@ -51,7 +51,8 @@ def _entry(token: str, logprob: float) -> dict[str, Any]:
 
 
 class Fault(ScriptedEngine):
-    """``turn`` makes of the right answer what this engine says; ``busy`` is how many answers are under way, this one included."""
+    """``turn`` makes of the right answer what this engine says; ``busy`` is how many answers are under way, this one
+    included."""
 
     def __init__(self, name: str, turn: Callable[[Fault, EngineRequest, Said], Said | Play]) -> None:
         self.rng = random.Random(zlib.crc32(name.encode()))
