@@ -19,7 +19,7 @@ from replay.triage import triage
 
 
 class Measured(Struct, frozen=True):
-    """``good`` of ``of``. ``example``: the first that is not good, and why."""
+    """``good`` of ``of``. ``example``: the first that is not good, and why; or why there is nothing to measure."""
 
     good: int
     of: int
@@ -43,7 +43,9 @@ def rows(check: str, needs: Mapping[str, float], observations: Sequence[Observat
         measured = [(measure(part), part[0].cell.engine) for part in parts if part]
         known = [(one, engine) for one, engine in measured if one.share is not None]
         if not known:
-            found.append(Row(f"{check}: {name}", "not measured", why_none or "no answer to measure", told))
+            reasons = [one.example for one, _ in measured if one.example]
+            why = why_none or next(iter(reasons), "no answer to measure")
+            found.append(Row(f"{check}: {name}", "not measured", why, told))
             continue
         worst, engine = min(known, key=lambda pair: pair[0].share or 0.0)
         fine = (worst.share or 0.0) >= bound
@@ -137,7 +139,7 @@ def no_corruption(observations: Sequence[Observation]) -> Measured:
 def even(observations: Sequence[Observation]) -> Measured:
     """Failures depend on no engine, image, cluster or load. Not measured on one cell."""
     if len({one.cell for one in observations}) < 2 or not any(one.answered for one in observations):
-        return Measured(0, 0)
+        return Measured(0, 0, "there is only one cell")
     clauses = triage(observations).attribution.clauses
     return Measured(int(not clauses), 1, "; ".join(map(str, clauses)))
 

@@ -44,11 +44,11 @@ def run(asked: Asked) -> int:
         return list_runs(asked)
     if asked.suite is not None:
         return run_suite(asked, asked.suite)
+    if asked.golden is not None or asked.candidate is not None:
+        return hold_against(asked)
     if asked.resume is not None:
         with Journal.resume(journals.find(asked.runs, asked.resume)) as journal:
             return run_journal(asked, journal)
-    if asked.golden is not None or asked.candidate is not None:
-        return hold_against(asked)
     return run_matrix(asked)
 
 
@@ -98,11 +98,15 @@ def show_plan(asked: Asked, campaign: Campaign) -> int:
 
 
 def hold_against(asked: Asked) -> int:
-    """A candidate against a golden engine, over the chosen requests, else over those of the shipped suite."""
+    """A candidate against a golden engine, over the chosen requests, else over those of the shipped suite; or what is
+    left of such a run."""
     if not (asked.golden and asked.candidate):
         raise ReplayError("--golden and --candidate go together (or --golden with --suite)")
     thresholds = asked.bounds()
     pairing = pair(asked.config, asked.golden, asked.candidate)
+    if asked.resume is not None:
+        with Journal.resume(journals.find(asked.runs, asked.resume)) as journal:
+            return _hold(asked, pairing, journal, thresholds)
     declared = asked.matrix()
     if asked.names_requests:
         selection = asked.selection(declared)
@@ -113,14 +117,21 @@ def hold_against(asked: Asked) -> int:
     campaign = Campaign(pairing.config, pairing.matrix(declared, selection.sources), selection)
     if asked.plan_only:
         return show_plan(asked, campaign)
-    head = campaign.head(time.time(), asked.command, "faithful")
-    with Journal.create(asked.runs, head) as journal, Display(campaign.plan, quiet=asked.json_) as display:
+    with Journal.create(asked.runs, campaign.head(time.time(), asked.command, "faithful")) as journal:
+        return _hold(asked, pairing, journal, thresholds)
+
+
+def _hold(asked: Asked, pairing: Pairing, journal: Journal, thresholds: dict[str, float]) -> int:
+    with Display(planned(journal.head)[0], quiet=asked.json_) as display:
         outcome, card = asyncio.run(_verifying(pairing, journal, thresholds, display))
-    report = _report(head, outcome)
+    report = _report(journal.head, outcome)
     report.scorecard = card
     show_report(asked, report)
     if card is None:
+        again = f"--golden {asked.golden} --candidate {asked.candidate} --resume {journal.head.id}"
+        click.echo(f"go on with: outguard replay {again}", err=True)
         return INTERRUPTED
+    journals.keep_card(journal.path, card)
     return 0 if card.passed else 1
 
 

@@ -23,6 +23,7 @@ from guard.config import Config
 from guard.trace.store import default_spool
 from replay.load import Impossible, MatrixCell
 from replay.observation import Observation
+from replay.scorecard import Scorecard
 from replay.source import ReplayError, Source
 
 FORMAT: Final = 1
@@ -138,6 +139,24 @@ def read_head(path: Path) -> Head:
             return _head(next(lines, b""), path)
     except OSError as error:
         raise ReplayError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def keep_card(path: Path, card: Scorecard) -> None:
+    """Beside a run, the scorecard that came of it."""
+    with os.fdopen(os.open(_card(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(msgspec.json.encode(card))
+
+
+def card_of(path: Path) -> Scorecard | None:
+    """The scorecard of a run, where there is one."""
+    try:
+        return msgspec.json.decode(_card(path).read_bytes(), type=Scorecard)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _card(path: Path) -> Path:
+    return path.with_name(path.name.replace(SUFFIX, ".card.json"))
 
 
 def stored(folder: Path) -> Iterator[Path]:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from guard.config import Config, Policy
 from guard.constraint.cache import ConstraintCache
 from guard.delivered import Delivered
-from guard.engines.contract import Engine, EngineError, EngineRequest
+from guard.engines.contract import Engine, EngineError, EngineRequest, EngineStream
 from guard.events import Closed
 from guard.plan import plan_for
 from guard.reading import Reading
@@ -131,7 +131,7 @@ class Runner:
         wall, started = time.time(), time.monotonic()
         first = 0.0
         try:
-            stream = await engine.open(EngineRequest(request, max_tokens=sampling.max_tokens))
+            stream = await self._open(engine, request, ready.request)
         except EngineError as error:
             took = (time.monotonic() - started) * 1e3
             return msgspec.structs.replace(seen, error=_told(error), timing=Timing(wall, 0.0, took))
@@ -149,6 +149,18 @@ class Runner:
         return msgspec.structs.replace(
             heard.observation(seen, guard, delivered), timing=Timing(wall, round(first, 3), round(took, 3))
         )
+
+    async def _open(self, engine: Engine, request: GenerationRequest, own: GenerationRequest) -> EngineStream:
+        """Log probabilities that are asked for on our own account are done without where an engine refuses the request
+        with them (llama.cpp: with tools in a stream). Raises EngineError."""
+        limit = request.sampling.max_tokens
+        try:
+            return await engine.open(EngineRequest(request, max_tokens=limit))
+        except EngineError as error:
+            if error.retryable or request.sampling.logprobs == own.sampling.logprobs:
+                raise
+            bare = msgspec.structs.replace(request, sampling=own.sampling)
+            return await engine.open(EngineRequest(bare, max_tokens=limit))
 
     async def _company(self, cell: MatrixCell, ready: Ready, key: str) -> None:
         """Until it is cancelled or has its answer. A cancelled neighbour is given up after its first piece, and sent

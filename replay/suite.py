@@ -79,7 +79,9 @@ class Check(_Section):
             for number, body in enumerate(self.requests, 1)
         ]
         tasks = echo_tasks(self.name, self.echo)
-        found += [Source(task.request_id, "chat", task.body(model), expected=task.expected) for task in tasks]
+        for task in tasks:  # a name of its own in every check: each has other identifiers
+            name = f"{self.name}-{task.request_id}"
+            found.append(Source(name, "chat", task.body(model), expected=task.expected))
         names = echo_tasks(f"{self.name}/long", len(self.long), length=6)
         for words, task in zip(self.long, names, strict=True):
             found.append(_long(f"{self.name}-long-{words}", model, words, task.expected))

@@ -39,7 +39,11 @@ function drawHead() {
   const counts = data.counts, ruling = data.triage && data.triage.ruling;
   const clean = counts.same === data.squares.length && data.squares.length > 0;
   let title, told;
-  if (ruling) {
+  if (data.scorecard) {
+    title = `${data.scorecard.title}: ${data.scorecard.passed ? "passed" : "not passed"}`;
+    const failed = data.scorecard.rows.filter((row) => row.state === "fail").map((row) => row.name.replaceAll("_", " "));
+    told = failed.length ? `Failed: ${failed.join(", ")}` : "";
+  } else if (ruling) {
     title = ruling.means[0].toUpperCase() + ruling.means.slice(1);
     const why = ruling.for.slice(0, 2).map(([statement]) => statement).join("; ");
     told = `${ruling.cause}${ruling.mechanism ? ` (${ruling.mechanism})` : ""}, ${ruling.confidence} evidence${why ? `: ${why}` : ""}`;
@@ -48,7 +52,7 @@ function drawHead() {
     told = "";
   }
   const when = new Date(data.created_at * 1000).toISOString().replace("T", " ").slice(0, 16);
-  put(by("verdict"), h("h1", {}, title), told ? h("p", {}, told + ".") : "",
+  put(by("verdict"), h("h1", {}, title), told ? h("p", {}, `${told}.`) : "",
     h("p", {}, `Run ${data.run}, ${when} UTC.`));
   const tiles = [["answers", counts.answers], ["requests", counts.requests], ["cells", counts.cells]];
   const sum = (place) => data.squares.reduce((total, square) => total + square[place], 0);
@@ -323,8 +327,7 @@ function drawScorecard() {
   if (!card) return;
   by("card").hidden = false;
   const styles = { pass: "good", fail: "bad", "not measured": "odd" };
-  put(by("scorecard"), h("p", {}, h("b", {}, card.title), " ", h("span", { class: `badge ${card.passed ? "good" : "bad"}` }, card.passed ? "passed" : "not passed")),
-    h("table", { class: "list" },
+  put(by("scorecard"), h("table", { class: "list" },
       h("thead", {}, h("tr", {}, ["check", "", "measured", "needed", "detail"].map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, card.rows.map((row) => h("tr", {}, h("td", { class: "scope" }, row.name.replaceAll("_", " ")),
         h("td", {}, h("span", { class: `badge ${styles[row.state]}` }, row.state)), h("td", {}, row.measured), h("td", {}, row.bound), h("td", { class: "quiet" }, row.detail))))));

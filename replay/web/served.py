@@ -61,6 +61,7 @@ class Served:
             head, done = journal.read(path)
             report = reported(head, [one for observations in done.values() for one in observations])
             report.left = max(0, len(planned(head)[0].volleys()) - len(done)) if head.cells else 0
+            report.scorecard = journal.card_of(path)
             latest = list(self._reports.items())[-KEPT + 1 :]
             self._reports = {**dict(latest), key: report}
         return self._reports[key]

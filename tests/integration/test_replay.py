@@ -259,6 +259,10 @@ def test_a_candidate_against_a_golden_engine(fresh: tuple[Sidecar, Played, Playe
     assert states["sound"] == "pass"
     assert states["token_match"] == "not measured"
     assert "did not name the token ids" in next(row["measured"] for row in card["rows"] if row["name"] == "token_match")
+    shown = fresh[0].get("/triage/" + facts(done)["run"] + ".json").json
+    assert shown["scorecard"] == card
+    again = run(fresh[0], "--golden", "one", "--candidate", "two", "--resume", facts(done)["run"], "--json")
+    assert facts(again)["scorecard"] == card
     fresh[2].play(LOOP)
     done = run(fresh[0], "--golden", "one", "--candidate", "two", "--where", "finding='repetition'")
     assert done.exit_code == 1

@@ -105,6 +105,23 @@ async def test_log_probabilities_ids_and_overrides_are_asked_for(tmp_path: Path)
     assert sent.request.n == 1
 
 
+async def test_what_an_engine_refuses_with_log_probabilities_is_asked_without(tmp_path: Path) -> None:
+    """llama.cpp: logprobs is not supported with tools + stream."""
+
+    def play(request: EngineRequest) -> Play:
+        if request.request.sampling.logprobs:
+            return Play(error=EngineError("status", "logprobs is not supported here", status=400))
+        return telling("Yes.")(request)
+
+    engine = ScriptedEngine("a", play)
+    outcome, _ = await replayed.run(tmp_path, Matrix(), {"a": engine}, sources(1))
+    assert (outcome.observations[0].error, outcome.observations[0].content) == ("", "Yes.")
+    refuses = ScriptedEngine("a", lambda _: Play(error=EngineError("status", "no such model", status=404)))
+    outcome, _ = await replayed.run(tmp_path / "b", Matrix(), {"a": refuses}, sources(1))
+    assert outcome.observations[0].error == "HTTP 404: no such model"
+    assert len(refuses.requests) == 1
+
+
 async def test_a_recorded_prompt_of_token_ids_is_sent_as_such(tmp_path: Path) -> None:
     body = b'{"model": "m", "prompt": [5, 6, 7], "max_tokens": 3}'
     engine = ScriptedEngine("a", telling("Yes."))
