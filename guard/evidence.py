@@ -185,6 +185,8 @@ class Evidence:
             trace_id=context.trace_id,
             span_id=context.span_id,
             parent_span_id=context.parent_span_id,
+            trace_state=context.state,
+            sampled=context.sampled,
             request_id=request.id,
             started_at=wall,
             service=service,
