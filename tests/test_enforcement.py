@@ -494,3 +494,43 @@ async def test_what_finishes_is_valid_and_what_leaves_may_become_so(seed: int) -
     else:
         with pytest.raises(ValueError, match=r"."):
             json.loads(said(events))
+
+
+# --- behind reasoning -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_follows_reasoning_in_the_content_goes_on_behind_it(stream: bool) -> None:
+    """The engine has no reasoning parser: what it goes on from is what it has itself written."""
+    seen: list[str] = []
+
+    def play(asked: EngineRequest) -> Play:
+        if asked.prefix is None:
+            return answer("<think>", "\nBo ", "is 12.\n", "</think>", "\n\n", "Sure")
+        seen.append(asked.prefix.lead)
+        return Model(TALKER)(asked)
+
+    run = Run(play)
+    events = await run.ask(stream=stream)
+    assert isinstance(end(events), Finished), end(events)
+    texts = {channel: "".join(e.text for e in events if isinstance(e, Release) and e.channel == channel)
+             for channel in ("reasoning", "content")}  # fmt: skip
+    assert texts["reasoning"] == "Bo is 12."
+    assert is_person(texts["content"])
+    assert set(seen) == {"<think>\nBo is 12.\n</think>\n\n"}
+
+
+async def test_what_an_engine_takes_for_reasoning_behind_the_beginning_of_an_answer_is_the_answer() -> None:
+    def play(asked: EngineRequest) -> Play:
+        said = Model(TALKER)(asked)
+        if asked.prefix is not None:
+            for step in said.steps:
+                for event in step if isinstance(step, list) else ():
+                    if isinstance(event, TextDelta):
+                        event.channel = "reasoning"
+        return said
+
+    events = await Run(play).ask()
+    assert isinstance(end(events), Finished), end(events)
+    assert {e.channel for e in events if isinstance(e, Release)} == {"content"}
+    assert is_person(said(events))

@@ -551,3 +551,44 @@ def test_and_by_text_where_an_id_or_a_parser_would_be_missed(attempt: dict[str, 
     known = prefixed(content="b", token_ids=(3,), prompt_token_ids=(1, 2))
     written = body("vllm", {**known, **attempt}, **fields)
     assert written["messages"][-1] == {"role": "assistant", "content": "b"}
+
+
+# --- behind reasoning ---------------------------------------------------------------------------------------------
+
+
+def _said(dialect: str, model: str = "m", constraint: Constraint | None = None, **prefix: Any) -> str:
+    request = GenerationRequest(
+        id="r", kind="chat", model="m", messages=[{"role": "user", "content": "q"}], constraint=constraint
+    )
+    attempt = EngineRequest(request, prefix=Prefix(**prefix), constrain=False)
+    last = json.loads(write_request(dialect, attempt, model).body)["messages"][-1]
+    assert last["role"] == "assistant"
+    return str(last["content"])
+
+
+def test_an_answer_goes_on_behind_the_reasoning_that_was_split_off_it() -> None:
+    lead = "<think>\nhm\n</think>\n\n"
+    for dialect in ("vllm", "sglang", "llamacpp"):
+        assert _said(dialect, content="so", reasoning="hm", lead=lead) == lead + "so"
+        assert _said(dialect, reasoning="hm", lead=lead) == lead
+
+
+def test_reasoning_that_the_engine_split_off_is_written_as_its_model_does() -> None:
+    held = Constraint("json_object")
+    assert _said("vllm", "Qwen/Qwen3-8B", held, content="{", reasoning="hm") == "<think>\nhm\n</think>\n\n{"
+    with pytest.raises(ResumeUnsupported):  # of a model that is not known nothing is written
+        _said("vllm", "m", held, content="{", reasoning="hm")
+    with pytest.raises(ResumeUnsupported):  # where nothing checks what comes, it might be taken for reasoning again
+        _said("vllm", "Qwen/Qwen3-8B", content="so", reasoning="hm")
+
+
+def test_llamacpp_shows_tools_to_the_template_where_it_refuses_log_probabilities_beside_them() -> None:
+    tool = a_tool("f")
+    sampling = Sampling(logprobs=True, top_logprobs=3)
+    extra = {"chat_template_kwargs": {"enable_thinking": False}}
+    fields: dict[str, Any] = {"tools": (tool,), "sampling": sampling, "extra": extra}
+    written = body("llamacpp", tool_choice=ToolChoice("none"), **fields)
+    assert "tools" not in written
+    assert written["chat_template_kwargs"] == {"enable_thinking": False, "tools": [tool.raw]}
+    assert body("llamacpp", **fields)["tools"] == [tool.raw]
+    assert body("vllm", tool_choice=ToolChoice("none"), **fields)["tools"] == [tool.raw]
