@@ -45,6 +45,23 @@ def owes_call(choice: ToolChoice) -> bool:
     return choice.mode in ("required", "named") or (choice.mode == "allowed" and choice.required)
 
 
+def promised(request: GenerationRequest) -> frozenset[str]:
+    """The codes of findings that say that an engine broke what a request demanded of its calls."""
+    choice = request.tool_choice
+    if not request.tools:
+        return frozenset()
+    codes = {"tool.forbidden"} if choice.mode == "none" else set()
+    if owes_call(choice):
+        codes.add("tool.missing_call")
+    if choice.names:
+        codes.add("tool.not_allowed")
+    if request.parallel_tool_calls is False:
+        codes.add(_AT_LIMIT)
+    if any(tool.strict for tool in request.tools):
+        codes.add("tool.invalid_arguments")
+    return frozenset(codes)
+
+
 def calling(
     request: GenerationRequest,
     compiled: Mapping[str, CompiledConstraint],

@@ -16,6 +16,7 @@ import msgspec
 from detectors.finding import Finding
 from guard import __version__
 from guard.answer import Answer
+from guard.calling import promised
 from guard.check import CALLER, Judged
 from guard.config import EngineConfig
 from guard.decision import Action
@@ -69,6 +70,7 @@ class AttemptEvidence:
             action="stop",
         )
         self._constraint = request.constraint
+        self._promised = promised(request)
         self.started = now
         self._released = 0
         self._notes: list[Finding] = []
@@ -145,10 +147,14 @@ class AttemptEvidence:
         """What the engine was asked to enforce, took, and broke. One that was not asked contradicts nothing, be it the
         whole constraint or the schema keywords that its grammar is known to drop."""
         constraint, unenforced = self._constraint, self.record.unenforced
-        if constraint is None or named(constraint) in unenforced or self.record.resumed_at >= 0:
+        if self.record.resumed_at >= 0:
             return []
+        broken = {f"tools:{finding.code}" for finding in guard.findings if finding.code in self._promised}
+        if constraint is None or named(constraint) in unenforced:
+            return sorted(broken)
         return sorted(
-            {
+            broken
+            | {
                 f"{constraint.kind}:{finding.code}"
                 for finding in guard.findings
                 if finding.severity == "error"

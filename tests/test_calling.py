@@ -432,7 +432,10 @@ async def test_what_was_put_there_is_on_record() -> None:
     events = await ask(run)
     found = [event.finding.code for event in events if isinstance(event, Found)]
     assert found.count("constraint.enforced") == len(run.actions) - 1
-    assert run.tracing.records[0].attempts[0].action == "enforce"
+    first, second, *_ = run.tracing.records[0].attempts
+    assert first.action == "enforce"
+    # the engine had been told, and took it
+    assert (first.contradictions, second.contradictions) == (["tools:tool.missing_call"], [])
 
 
 @pytest.mark.parametrize("dialect", ["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "plain"])
