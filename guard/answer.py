@@ -302,6 +302,7 @@ class Answer:
 
     def finished(self, guard: StreamGuard) -> Finished:
         self.reason = guard.reason
+        self.spent.close(self.request)
         return Finished(
             choice=self.choice,
             reason=guard.reason,
@@ -326,6 +327,7 @@ class Answer:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _fail(self, code: str, message: str, retry_after: float | None, status: int | None = None) -> Failed:
+        self.spent.close(self.request)
         self.failure = Failed(
             choice=self.choice,
             code=code,

@@ -15,6 +15,7 @@ from guard.evidence import AttemptEvidence, Evidence
 from guard.health.fleet import Fleet, Ticket
 from guard.prefixes import Prefixes
 from guard.reading import Reading
+from guard.seam import Seam
 from guard.stream import StreamGuard
 from guard.watch import Plan
 
@@ -31,18 +32,22 @@ class Attempt(Struct, eq=False):
     before: int
     new_reading: Callable[..., Reading]
 
-    def hears(self, stream: EngineStream) -> None:
-        """The stream that was opened says how it is to be read: before anything of it is fed to the guard."""
+    def hears(self, stream: EngineStream) -> EngineStream:
+        """The stream that was opened says how it is to be read: before anything of it is fed to the guard. Returns what
+        is to be fed."""
         raw: Raw | None = getattr(stream, "raw", None)
         if raw is None:
             self.answer.delivered.reads_channels()
-            return
+            stops, said = self.answer.request.sampling.stop, self.answer.delivered.text()
+            return Seam(stream, stops, said) if stops and said and not self.alone else stream
         record = self.trail.record
         record.tokenizer_hash, record.template_hash = raw.vocabulary, raw.template
+        self.answer.spent.sent(len(raw.prompt))
         if self.answer.call_reader() is None:
             self.guard.reads_raw(raw.vocabulary, self.new_reading(raw=True))
         else:
             self.answer.delivered.reads_channels()
+        return stream
 
 
 class Attempts:

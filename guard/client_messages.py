@@ -269,6 +269,7 @@ def _usage(usage: pb.Usage) -> Usage:
         usage.total_tokens,
         usage.cached_tokens,
         usage.reasoning_tokens,
+        usage.estimated,
     )
 
 

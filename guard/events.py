@@ -70,11 +70,14 @@ class FinishReason(Struct, gc=False):
 
 
 class Usage(Struct, gc=False):
+    """``estimated``: no engine had counted the prompt, so its tokens are estimated (guard/spent.py)."""
+
     prompt_tokens: int = 0
     completion_tokens: int = 0
     total_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    estimated: bool = False
 
 
 class Fault(Struct):

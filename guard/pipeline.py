@@ -171,7 +171,7 @@ class Pipeline:
                         evidence.goes_on_as(answer)
                 guard, trail = one.guard, one.trail
                 if stream is not None:
-                    one.hears(stream)
+                    stream = one.hears(stream)
                     relay = Relay(guard, answer, trail, self._clock, deliver)
                     relay.connect(stream)
                     async with aclosing(stream):

@@ -39,6 +39,11 @@ class TokenText(Generic[T]):
         self._waiting.append((self._out + len(self._held) + begun, item))
         return self._take(self._clear())
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is held."""
+        return not (self._held or self._waiting)
+
     def finish(self) -> tuple[str, list[T]]:
         """What was held. A character that never became whole is dropped; its tokens are not."""
         text, self._held = self._held, ""

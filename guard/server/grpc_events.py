@@ -218,6 +218,7 @@ def _usage(usage: Usage, wasted: int = 0) -> Any:
         cached_tokens=_count(usage.cached_tokens, UINT64),
         reasoning_tokens=_count(usage.reasoning_tokens, UINT64),
         wasted_tokens=_count(wasted, UINT64),
+        estimated=usage.estimated,
     )
 
 

@@ -137,6 +137,8 @@ class Outcome:
             "repairs": self._repairs,
             "recoveries": self._recoveries,
         }
+        if any(end.usage.estimated for end in self.ended.values()):
+            told["estimated"] = ["usage.prompt_tokens"]
         if self._omitted:
             told["omitted"] = self._omitted
         return told

@@ -423,20 +423,22 @@ class Verdicts(_message.Message):
     def __init__(self, format: _Optional[_Union[Verdict, str]] = ..., tool_choice: _Optional[_Union[Verdict, str]] = ..., execution: _Optional[_Union[Verdict, str]] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens", "reasoning_tokens", "wasted_tokens")
+    __slots__ = ("prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens", "reasoning_tokens", "wasted_tokens", "estimated")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     REASONING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     WASTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATED_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     cached_tokens: int
     reasoning_tokens: int
     wasted_tokens: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., total_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., reasoning_tokens: _Optional[int] = ..., wasted_tokens: _Optional[int] = ...) -> None: ...
+    estimated: bool
+    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., total_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., reasoning_tokens: _Optional[int] = ..., wasted_tokens: _Optional[int] = ..., estimated: _Optional[bool] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("choice", "finish_reason", "matched_stop_text", "matched_stop_token", "usage", "verdicts", "attempts", "trace_id")
