@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from guard.compare_command import compare
-from guard.options import age, as_json, config_option, reading
+from guard.options import age, as_json, config_option, reading, traced
 
 Command = Callable[..., Any]
 
@@ -224,3 +224,56 @@ def export(trace_ids: tuple[str, ...], config_path: Path, limit: int, output: Pa
     if count < max(1, len(trace_ids)):
         click.echo("outguard traces: there is no such trace" if trace_ids else "outguard traces: none fits", err=True)
         sys.exit(1)
+
+
+@traces.command(
+    epilog="""\b
+Examples:
+  outguard traces erase --tenant acme --dry-run
+  outguard traces erase --tenant acme --older-than 30d
+  outguard traces erase --trace 4bf92f35
+  outguard traces erase --older-than 90d
+
+Exit codes: 0 erased (or counted), 1 nothing fits, 2 it cannot be done: the store is away, or its user may not. Several
+sidecars with one store: run it where each of them spools."""
+)
+@config_option
+@click.option("--trace", help="This trace, which may be shortened.")
+@click.option("--tenant", help="All of this tenant.")
+@click.option("--older-than", "before", callback=age, help="All that began longer ago than this: 24h, 30d.")
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@click.option("--json", "json_", is_flag=True, help="Print JSON.")
+def erase(
+    config_path: Path, trace: str | None, tenant: str | None, before: float | None, dry_run: bool, json_: bool
+) -> None:
+    """Remove requests for good: their rows, spans and verdicts from the store, and what of them lies in the spool.
+
+    Counts by the minute stay: they name no trace and no tenant. Done when the command returns.
+    """
+    from guard.trace.erase import Selection
+    from guard.trace.removal import remove
+    from guard.trace.store import StoreError
+
+    try:
+        selection = Selection((trace or "").lower(), tenant, before or 0.0)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if trace:
+        with reading(config_path) as reader:
+            if found := reader.get_request(trace):
+                selection = Selection(found.trace_id)
+    try:
+        erased = remove(traced(config_path), selection, dry_run=dry_run)
+    except (StoreError, OSError) as error:
+        click.echo(f"outguard traces: {error}", err=True)
+        sys.exit(2)
+    if json_:
+        click.echo(as_json(erased))
+    else:
+        verb = "would be erased" if dry_run else "erased"
+        for table, count in erased.rows.items():
+            click.echo(f"{count:>10,} rows of {table} {verb}")
+        click.echo(f"{erased.spooled:>10,} records of the spool, {erased.aside:,} set aside {verb}")
+        if not erased.gone:
+            click.echo("the store's old files are deleted within the next minutes", err=True)
+    sys.exit(0 if any(erased.rows.values()) or erased.spooled or erased.aside else 1)

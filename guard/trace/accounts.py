@@ -64,9 +64,10 @@ def verify(reader: TraceReader, spool: Path, now: float | None = None) -> Accoun
         chunk = wanted[first : first + CHUNK]
         for table in TABLES:
             have = _count(reader, table, chunk)
+            erased = _erased(reader, table, chunk)
             for entry in chunk:
                 rows, places = have.get(entry.segment, (0, 0))
-                want = entry.rows.get(table, 0)
+                want = entry.rows.get(table, 0) - erased.get(entry.segment, 0)
                 if (rows, places) != (want, want):
                     differences.append(Difference(entry.segment, table, want, rows, places))
     return Accounts(
@@ -88,6 +89,17 @@ def expected(spool: Path) -> Iterator[Entry]:
         yield from listed
         if progress.rows and progress.segment not in {entry.segment for entry in listed}:
             yield Entry(progress.segment, progress.offset, progress.rows, progress.refused, progress.damaged)
+
+
+def _erased(reader: TraceReader, table: str, chunk: list[Entry]) -> dict[str, int]:
+    """By segment: how many of its rows were erased."""
+    found = reader.query(
+        "SELECT spool_segment AS segment, uniqExact(spool_offset, spool_row) AS places FROM erasures "
+        "WHERE table_name = {table:String} AND spool_segment IN {segments:Array(String)} GROUP BY spool_segment",
+        {"table": table, "segments": [entry.segment for entry in chunk]},
+        limit=QUERY_ROWS,
+    )
+    return {str(row["segment"]): int(row["places"]) for row in found}
 
 
 def _count(reader: TraceReader, table: str, chunk: list[Entry]) -> dict[str, tuple[int, int]]:

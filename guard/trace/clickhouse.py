@@ -23,6 +23,8 @@ from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError,
 
 from guard.trace import schema
 from guard.trace.columns import UNFIT, Inserter
+from guard.trace.erase import Erased, Selection
+from guard.trace.erasing import erase_rows
 from guard.trace.link import ask_flush
 from guard.trace.reader import SqlReader
 from guard.trace.rows import TABLES, Row
@@ -39,6 +41,8 @@ REFUSALS: Final = frozenset({6, 25, 26, 27, 32, 33, 38, 41, 53, 69, 70, 72, 117,
 """Error numbers that are about the rows (not parsable, out of range, too large), not about the store."""
 
 _AWAY: Final = frozenset({159, 160, 164, 202, 210, 241, 243, 252, 439, 516})
+
+GRANT_TO_ERASE: Final = "GRANT SELECT, INSERT, ALTER DELETE, ALTER SETTINGS on its database is needed"
 
 _INSERT: Final = {
     "async_insert": 0,
@@ -184,6 +188,24 @@ class ClickHouseStore:
             raise QueryError(f"the answer has more than {limit} rows: add a LIMIT", 396)
         names = result.column_names
         return [dict(zip(names, map(_plain, row), strict=True)) for row in rows]
+
+    def erase(self, selection: Selection, *, dry_run: bool = False) -> Erased:
+        try:
+            return erase_rows(self._ask, selection, dry_run=dry_run)
+        except StoreError as error:
+            if error.code == 497:
+                raise Unavailable(f"this user may not erase rows: {GRANT_TO_ERASE}", 497) from error
+            raise
+
+    def _ask(self, statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """For statements of our own, without the limits of ``query``."""
+        try:
+            if statement.startswith("SELECT"):
+                return list(self._client.query(statement, parameters=dict(params)).result_rows)
+            self._client.command(statement, parameters=dict(params))
+        except Exception as error:
+            raise _away(error, self.target) from error
+        return []
 
     def close(self) -> None:
         self._client.close()

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from guard.trace.drain import Batch
-from guard.trace.frames import Frame
+from guard.trace.frames import ERASED, Frame
 from guard.trace.rows import TABLES, Record, Row, decode, named, rows
 from guard.trace.store import Refused, Store, Unavailable
 
@@ -64,11 +64,14 @@ class Delivery:
             log.error("damage in the spool: %s at bytes %d-%d of %s", damage.reason, *damage[:2], batch.segment)
         unreadable: list[Frame] = []
         found = rows(self._records(batch, unreadable), batch.segment)
-        return Prepared(batch, len(batch.frames) - len(unreadable), len(unreadable), found)
+        records = sum(frame.kind != ERASED for frame in batch.frames) - len(unreadable)
+        return Prepared(batch, records, len(unreadable), found)
 
     def _records(self, batch: Batch, unreadable: list[Frame]) -> Iterator[tuple[int, Record]]:
         """One after the other: a record becomes rows while it is still in the processor's cache."""
         for frame in batch.frames:
+            if frame.kind == ERASED:
+                continue
             try:
                 yield frame.start, decode(frame.kind, frame.payload)
             except msgspec.DecodeError as error:

@@ -27,6 +27,8 @@ PACKED: Final = 4
 """A request whose numbers are packed beside it (guard/trace/rows.py)."""
 SCRAPE: Final = 5
 SKETCH: Final = 6
+ERASED: Final = 7
+"""Nothing any more: zeros, where a record was (guard/trace/erasing.py)."""
 
 _LEFT: Final = Layout("<3sBII")
 _SUM: Final = Layout("<I")

@@ -1,8 +1,8 @@
 """Asking the writer process: a unix socket in the directory of the store (or of the spool, when the store is a server).
 
 A message is its length in four bytes, then msgpack. ``query`` answers rows, ``flush`` stores what is spooled first,
-``status`` tells how it goes, ``yield`` asks a writer that was only started for a reader to make place for a real one.
-The socket belongs to its user alone (mode 0600) and reads only.
+``status`` tells how it goes, ``erase`` erases, ``yield`` asks a writer that was only started for a reader to make place
+for a real one. The socket belongs to its user alone (mode 0600).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import msgspec
 
+from guard.trace.erase import Erased, Selection, means
 from guard.trace.reader import BODIES
 from guard.trace.record import AttemptRecord, FindingRecord, OutcomeRecord, RequestRecord
 from guard.trace.rows import Row, named
@@ -40,6 +41,9 @@ class NoStore:
     ) -> list[dict[str, Any]]:
         raise Unavailable("no trace store is configured")
 
+    def erase(self, selection: Selection, *, dry_run: bool = False) -> Erased:
+        return Erased({})
+
     def close(self) -> None:
         pass
 
@@ -65,6 +69,23 @@ class MemoryStore:
             for row in self._rows.get(table, ())
             if row["spool_segment"] == segment and start <= row["spool_offset"] < end
         }
+
+    def erase(self, selection: Selection, *, dry_run: bool = False) -> Erased:
+        requests = [msgspec.convert(row, RequestRecord) for row in self._rows.get("requests", ())]
+        chosen = [request for request in requests if means(selection, request)]
+        names = {(request.trace_id, request.request_id) for request in chosen}
+        traces = {request.trace_id for request in chosen}
+        found = {}
+        for table in ("outcomes", "findings", "attempts", "requests"):
+            rows = self._rows.get(table, [])
+            if table == "outcomes":
+                kept = [row for row in rows if not means(selection, msgspec.convert(row, OutcomeRecord), traces)]
+            else:
+                kept = [row for row in rows if (row["trace_id"], row["request_id"]) not in names]
+            found[table] = len(rows) - len(kept)
+            if not dry_run:
+                self._rows[table] = kept
+        return Erased(found)
 
     def query(
         self, sql: str, params: Mapping[str, Any] | None = None, *, limit: int = QUERY_ROWS

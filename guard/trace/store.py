@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import Struct
 
+from guard.trace.erase import Erased, Selection
 from guard.trace.record import AttemptRecord, FindingRecord, OutcomeRecord, RequestRecord
 from guard.trace.rows import Row
 
@@ -106,6 +107,11 @@ class Store(Protocol):
         self, sql: str, params: Mapping[str, Any] | None = None, *, limit: int = QUERY_ROWS
     ) -> list[dict[str, Any]]:
         """Read only. Raises QueryError or Unavailable."""
+        ...
+
+    def erase(self, selection: Selection, *, dry_run: bool = False) -> Erased:
+        """Remove what is meant, so that no file holds it any more; or only count it. Done when it returns. Raises
+        Unavailable; whoever was cut off starts again."""
         ...
 
     def close(self) -> None: ...

@@ -18,13 +18,14 @@ import contextlib
 import gc
 import logging
 import os
+import queue
 import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,8 @@ from guard.logs import configure
 from guard.trace import schema
 from guard.trace.delivery import Delivery, Prepared, Stored
 from guard.trace.drain import Batch, Drain
+from guard.trace.erase import Erased, Selection, condition, parameters
+from guard.trace.erasing import erase_aside, erase_spool
 from guard.trace.follow import Follower
 from guard.trace.inventory import ASIDE
 from guard.trace.link import EXIT_LOCKED, MAX_QUESTION, SOCKET, Closing, address, encode, receive
@@ -90,6 +93,7 @@ class Writer:
         self._delivery: Delivery | None = None
         self._started = time.time()
         self._until = float("inf")
+        self._errands: queue.SimpleQueue[tuple[Callable[[], Erased], Future[Erased]]] = queue.SimpleQueue()
 
     def stop(self) -> None:
         if not self._stop.is_set():
@@ -108,6 +112,7 @@ class Writer:
                 if stopping and self._scraper is not None:
                     self._scraper.stop()
                     self._scraper = None
+                self._run_errands()
                 began = time.process_time()
                 idle = self._round()
                 if stopping and (idle or time.monotonic() > self._until):
@@ -122,6 +127,7 @@ class Writer:
             self._stop.set()
             with self._turn:
                 self._turn.notify_all()
+            self._leave_errands()
             with self._asking:
                 for store in (self._asked, self._store):
                     if store is not None:
@@ -227,6 +233,8 @@ class Writer:
                     return {"ok": True, "rows": self._query(message)}
                 case "flush":
                     return {"ok": True, "drained": self._flush(float(message.get("timeout", 5.0)))}
+                case "erase":
+                    return {"ok": True, "erased": msgspec.to_builtins(self._erase(message))}
                 case "status":
                     return {"ok": True, "status": self._status()}
                 case "yield":
@@ -269,6 +277,57 @@ class Writer:
                 self._turn.wait(0.02)
         return True
 
+    def _erase(self, message: Mapping[str, Any]) -> Erased:
+        """By the main thread, between its rounds: nothing is read ahead or on its way to the store then."""
+        try:
+            selection = msgspec.convert(message["selection"], Selection)
+        except (msgspec.ValidationError, KeyError) as error:
+            raise QueryError(f"what is to be erased is not understood: {error}") from error
+        if not self._opened.wait(20.0):
+            raise Unavailable(self._error or "the trace store is still being opened")
+        done: Future[Erased] = Future()
+        self._errands.put((lambda: self._erased(selection, bool(message.get("dry_run"))), done))
+        self._wake.set()
+        while True:
+            try:
+                return done.result(1.0)
+            except TimeoutError:
+                if self._error and done.cancel():
+                    raise Unavailable(f"{self._error}; nothing was erased") from None
+
+    def _erased(self, selection: Selection, dry_run: bool) -> Erased:
+        store = self._store
+        assert store is not None
+        spooled = 0
+        if self._drain is not None:
+            theirs = lambda traces: _with_requests(store, selection, traces)  # noqa: E731
+            spooled = erase_spool(self._drain, selection, theirs, dry_run=dry_run)
+        found = store.erase(selection, dry_run=dry_run)
+        found.spooled, found.aside = spooled, erase_aside(self._aside, selection, dry_run=dry_run)
+        return found
+
+    def _run_errands(self) -> None:
+        while True:
+            try:
+                errand, done = self._errands.get_nowait()
+            except queue.Empty:
+                return
+            if not done.set_running_or_notify_cancel():
+                continue
+            try:
+                done.set_result(errand())
+            except Exception as error:
+                done.set_exception(error)
+
+    def _leave_errands(self) -> None:
+        while True:
+            try:
+                _, done = self._errands.get_nowait()
+            except queue.Empty:
+                return
+            if done.set_running_or_notify_cancel():
+                done.set_exception(Closing("the writer of the trace store is ending"))
+
     def _status(self) -> dict[str, Any]:
         delivery = self._delivery
         return {
@@ -283,6 +342,21 @@ class Writer:
             "damaged": delivery.damaged if delivery else 0,
             "spooled_bytes": self._drain.passed(self._drain.tails()) if self._drain else 0,
         }
+
+
+def _with_requests(store: Store, selection: Selection, traces: list[str]) -> set[str]:
+    """Which of some traces have a request that is stored and meant."""
+    if not traces or selection.trace:
+        return set()
+    found: set[str] = set()
+    for first in range(0, len(traces), 1_000):
+        rows = store.query(
+            f"SELECT DISTINCT trace_id FROM requests WHERE ({condition('requests', selection)}) "
+            "AND trace_id IN {some:Array(String)}",
+            {**parameters(selection), "some": traces[first : first + 1_000]},
+        )
+        found.update(row["trace_id"] for row in rows)
+    return found
 
 
 def open_target(target: Target | None, *, read_only: bool = False) -> Store:

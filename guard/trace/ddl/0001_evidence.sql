@@ -8,6 +8,7 @@
 -- The long arrays arrive as base64 of their little-endian bytes (the columns ending in _le, which are not stored):
 -- reading 400 numbers as text costs more than the rest of the row. This needs ClickHouse 25.8 or later.
 -- A day is a partition and rows go after 90 days by dropping whole parts: nothing is rewritten to expire it.
+-- Old parts are looked for every few seconds, so that an erasure need not wait long for its end.
 -- A row is wide, and most often few are wanted: small granules make looking one up eight times cheaper.
 
 CREATE TABLE IF NOT EXISTS requests
@@ -63,7 +64,8 @@ PARTITION BY toDate(started_at)
 ORDER BY (started_at, trace_id)
 TTL toDateTime(started_at) + INTERVAL 90 DAY
 SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1,
-    index_granularity = 1024;
+    index_granularity = 1024,
+    cleanup_delay_period = 2, cleanup_delay_period_random_add = 0, max_cleanup_delay_period = 5;
 
 CREATE TABLE IF NOT EXISTS attempts
 (
@@ -140,7 +142,8 @@ PARTITION BY toDate(started_at)
 ORDER BY (model, engine, started_at, trace_id)
 TTL toDateTime(started_at) + INTERVAL 90 DAY
 SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1,
-    index_granularity = 1024;
+    index_granularity = 1024,
+    cleanup_delay_period = 2, cleanup_delay_period_random_add = 0, max_cleanup_delay_period = 5;
 
 CREATE TABLE IF NOT EXISTS findings
 (
@@ -176,7 +179,8 @@ ENGINE = MergeTree
 PARTITION BY toDate(started_at)
 ORDER BY (code, engine, started_at, trace_id)
 TTL toDateTime(started_at) + INTERVAL 90 DAY
-SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
+SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1,
+    cleanup_delay_period = 2, cleanup_delay_period_random_add = 0, max_cleanup_delay_period = 5;
 
 CREATE TABLE IF NOT EXISTS outcomes
 (
@@ -194,7 +198,8 @@ ENGINE = MergeTree
 PARTITION BY toDate(reported_at)
 ORDER BY (trace_id, reported_at)
 TTL toDateTime(reported_at) + INTERVAL 90 DAY
-SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
+SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1,
+    cleanup_delay_period = 2, cleanup_delay_period_random_add = 0, max_cleanup_delay_period = 5;
 
 CREATE TABLE IF NOT EXISTS losses
 (

@@ -45,7 +45,8 @@ PARTITION BY toDate(Timestamp)
 ORDER BY (ServiceName, SpanName, toDateTime(Timestamp))
 TTL toDateTime(Timestamp) + INTERVAL 30 DAY
 SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1,
-    index_granularity = 1024;
+    index_granularity = 1024,
+    cleanup_delay_period = 2, cleanup_delay_period_random_add = 0, max_cleanup_delay_period = 5;
 
 -- Where in time a trace lies: the exporter keeps this as a table, and tools look here first.
 CREATE VIEW IF NOT EXISTS otel_traces_trace_id_ts AS
