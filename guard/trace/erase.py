@@ -1,8 +1,8 @@
 """What is to be erased, said once for rows of the store (as SQL) and for records of the spool. Pure.
 
 A selection names a trace, or a tenant, an age, or both of those. It means requests, and with each of them its attempts,
-findings, execution verdicts and spans. What holds no content is left: losses, the engines' metrics, counts by the
-minute (their rows name no trace and no tenant).
+findings, sketches, execution verdicts and spans. What holds no content is left: losses, the engines' metrics, counts by
+the minute (their rows name no trace and no tenant).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from guard.trace.record import OutcomeRecord, RequestRecord
+from guard.trace.record import OutcomeRecord, RequestRecord, SketchRecord
 
-TABLES: Final = ("otel_traces", "outcomes", "findings", "attempts", "requests")
+TABLES: Final = ("otel_traces", "outcomes", "sketches", "findings", "attempts", "requests")
 """In the order in which they are erased: requests last, since the others are found by them. Who was cut off starts
 again."""
 
@@ -49,7 +49,7 @@ def condition(table: str, selection: Selection, requests: str = "requests") -> s
     match table:
         case "requests":
             return own
-        case "attempts" | "findings":
+        case "attempts" | "findings" | "sketches":
             # by their own columns too: a request's row may have been refused where these were taken
             return f"({own}) OR (trace_id, request_id) IN (SELECT trace_id, request_id FROM {requests} WHERE {own})"
         case "outcomes":
@@ -92,7 +92,7 @@ def parameters(selection: Selection) -> dict[str, Any]:
 
 def means(selection: Selection, record: object, traces: Collection[str] = ()) -> bool:
     """Whether a record of the spool is meant. ``traces``: those of the requests that are, for verdicts about them."""
-    if isinstance(record, RequestRecord):
+    if isinstance(record, RequestRecord | SketchRecord):
         return (
             (not selection.trace or record.trace_id == selection.trace)
             and (selection.tenant is None or record.tenant == selection.tenant)

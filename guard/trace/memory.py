@@ -76,7 +76,7 @@ class MemoryStore:
         names = {(request.trace_id, request.request_id) for request in chosen}
         traces = {request.trace_id for request in chosen}
         found = {}
-        for table in ("outcomes", "findings", "attempts", "requests"):
+        for table in ("outcomes", "sketches", "findings", "attempts", "requests"):
             rows = self._rows.get(table, [])
             if table == "outcomes":
                 kept = [row for row in rows if not means(selection, msgspec.convert(row, OutcomeRecord), traces)]

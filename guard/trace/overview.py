@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -13,6 +13,10 @@ from guard.trace.record import RequestRecord
 from guard.trace.store import TraceReader
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+TOGETHER: Final = 1_000
+"""How many requests' ids go into one query."""
 
 
 class Overview(Struct):
@@ -30,8 +34,13 @@ def overview(reader: TraceReader, limit: int, filters: Mapping[str, Any]) -> lis
 
 def of(reader: TraceReader, requests: Sequence[RequestRecord]) -> list[Overview]:
     """The same of requests that are known already."""
-    if not requests:
-        return []
+    found: list[Overview] = []
+    for first in range(0, len(requests), TOGETHER):
+        found += _some(reader, requests[first : first + TOGETHER])
+    return found
+
+
+def _some(reader: TraceReader, requests: Sequence[RequestRecord]) -> list[Overview]:
     params = {
         "traces": [request.trace_id for request in requests],
         "requests": [request.request_id for request in requests],

@@ -27,7 +27,7 @@ T = TypeVar("T")
 TIMES: Final = frozenset({"started_at", "reported_at", "first_at", "last_at"})
 BODIES: Final = frozenset({"request_body", "output_text"})
 
-TOGETHER: Final = 200
+TOGETHER: Final = 50
 """How many whole requests are asked for at once."""
 
 SLACK_US: Final = 60_000_000
@@ -87,8 +87,13 @@ class SqlReader(ABC):
     ) -> list[RequestRecord]:
         where, params = conditions(as_filter(filters))
         limit = max(1, min(limit, QUERY_ROWS))
+        # where they begin is found by the few columns of the filter: the rest is then read from there on
+        begin = (
+            f"SELECT min(at) FROM (SELECT started_at AS at FROM requests WHERE {where} "
+            f"ORDER BY started_at DESC LIMIT {limit})"
+        )
         rows = self.query(
-            f"SELECT {select(RequestRecord, BODIES)} FROM requests WHERE {where} "
+            f"SELECT {select(RequestRecord, BODIES)} FROM requests WHERE started_at >= ({begin}) AND {where} "
             f"ORDER BY started_at DESC, trace_id LIMIT {limit}",
             params,
         )
@@ -157,8 +162,10 @@ class SqlReader(ABC):
     def _find(self, where: str, trace: str) -> list[dict[str, Any]]:
         if not trace:
             return []
+        places = f"SELECT started_at FROM requests WHERE {where} ORDER BY started_at DESC LIMIT 5"
         return self.query(
-            f"SELECT {select(RequestRecord)} FROM requests WHERE {where} ORDER BY started_at DESC LIMIT 5",
+            f"SELECT {select(RequestRecord)} FROM requests WHERE started_at IN ({places}) AND {where} "
+            "ORDER BY started_at DESC LIMIT 5",
             {"trace": trace},
         )
 
@@ -224,15 +231,18 @@ def conditions(filters: RequestFilter) -> tuple[str, dict[str, Any]]:
             params[name] = round(value * 1e6)
     if filters.recovered is not None:
         where.append(f"recovered = {str(filters.recovered).lower()}")
+    recent = ""
+    if filters.since is not None:  # an attempt does not begin before its request
+        recent = " AND started_at >= fromUnixTimestamp64Micro({since:Int64}, 'UTC') - INTERVAL 1 MINUTE"
     places: Sequence[str] = [name for name in ATTEMPT_FILTERS if getattr(filters, name)]
     if places:
         inner = " AND ".join(f"{name} = {{{name}:String}}" for name in places)
-        where.append(f"trace_id IN (SELECT trace_id FROM attempts WHERE {inner})")
+        where.append(f"trace_id IN (SELECT trace_id FROM attempts WHERE {inner}{recent})")
         params |= {name: getattr(filters, name) for name in places}
     if filters.finding:
         where.append(
             "trace_id IN (SELECT trace_id FROM findings "
-            "WHERE startsWith(code, concat({finding:String}, '.')) OR code LIKE {like:String})"
+            f"WHERE (startsWith(code, concat({{finding:String}}, '.')) OR code LIKE {{like:String}}){recent})"
         )
         params |= {"finding": filters.finding, "like": like(filters.finding)}
     return " AND ".join(where) or "1", params

@@ -21,7 +21,7 @@ from guard.trace.drain import Drain
 from guard.trace.erase import Selection, means
 from guard.trace.erasing import erase_aside, erase_spool
 from guard.trace.memory import MemoryStore
-from guard.trace.record import OutcomeRecord, RequestRecord
+from guard.trace.record import OutcomeRecord, RequestRecord, SketchRecord
 from guard.trace.rows import rows
 from guard.trace.spool import Spool
 from guard.trace.store import Store, open_store, parse_dsn
@@ -29,10 +29,11 @@ from guard.trace.store import Store, open_store, parse_dsn
 Make = Callable[..., RequestRecord]
 _databases = (f"erase_{n}" for n in itertools.count())
 NOW = round(time.time(), 3)
+Kept = RequestRecord | OutcomeRecord | SketchRecord
 OLD = NOW - 20 * 86_400
 
 
-def several(make: Make) -> list[RequestRecord | OutcomeRecord]:
+def several(make: Make) -> list[Kept]:
     """Two tenants, two ages, two requests in one trace, verdicts about some."""
     acme, old, other = make(1), make(2, started_at=OLD), make(3, tenant="other")
     also = make(4, tenant="other", trace_id=acme.trace_id)
@@ -41,7 +42,11 @@ def several(make: Make) -> list[RequestRecord | OutcomeRecord]:
         for attempt in record.attempts:
             attempt.started_at = record.started_at
     told = [OutcomeRecord(one.trace_id, "call", one.started_at + 1, True) for one in (acme, old, other, last)]
-    return [acme, old, other, also, last, *told, OutcomeRecord("f" * 32, "call", OLD, True)]
+    kept = [
+        SketchRecord(one.trace_id, one.request_id, one.started_at, one.tenant, "m", "prompt", 0, 0, 9, 3, [1], [2])
+        for one in (acme, old, also)
+    ]
+    return [acme, old, other, also, last, *told, OutcomeRecord("f" * 32, "call", OLD, True), *kept]
 
 
 def selections(make: Make) -> list[Selection]:
@@ -76,13 +81,13 @@ def test_what_is_meant_and_nothing_else(kind: str, number: int, server: Any, mak
     erased = store.erase(selection)
     assert erased.rows == counted.rows
     assert erased.gone
-    for table in ("requests", "attempts", "findings", "outcomes"):
+    kinds = {"outcomes": OutcomeRecord, "sketches": SketchRecord}
+    for table in ("requests", "attempts", "findings", "outcomes", "sketches"):
         left = {place for place, _ in store.present(table, "s", 0, 100)}
-        assert not left & meant
         assert left == {
             place
             for place, one in enumerate(everything)
-            if isinstance(one, OutcomeRecord) == (table == "outcomes") and place not in meant
+            if type(one) is kinds.get(table, RequestRecord) and place not in meant
         }
     if isinstance(store, ClickHouseStore):
         spans = store.query("SELECT DISTINCT TraceId FROM otel_traces")

@@ -25,4 +25,5 @@ ENGINE = MergeTree
 PARTITION BY toDate(started_at)
 ORDER BY (started_at, trace_id)
 TTL toDateTime(started_at) + INTERVAL 90 DAY
-SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1;
+SETTINGS non_replicated_deduplication_window = 10000, ttl_only_drop_parts = 1,
+    cleanup_delay_period = 2, cleanup_delay_period_random_add = 0, max_cleanup_delay_period = 5;
