@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 
 from guard.custody import drain, status, verify
 from guard.options import as_json, config_option, store_of
@@ -33,19 +34,31 @@ for _command in (status, drain, verify):
 Examples:
   outguard store migrate --dry-run
   outguard store migrate --config outguard.yaml
+  outguard store migrate --cluster main --sql > tables.sql
 
 Exit codes: 0 the tables are up to date (with --dry-run: it is told what they lack), 2 they cannot be brought there: the
 store is away, or a newer Outguard has made it."""
 )
 @config_option
+@click.option("--cluster", help="The tables of a cluster of this name, whatever the store's address says.")
 @click.option("--dry-run", is_flag=True, help="Only say which migrations would be applied.")
+@click.option("--sql", is_flag=True, help="Only print the statements, all of them, for applying them by hand.")
 @click.option("--json", "json_", is_flag=True, help="Print JSON.")
-def migrate(config_path: Path, dry_run: bool, json_: bool) -> None:
+def migrate(config_path: Path, cluster: str | None, dry_run: bool, sql: bool, json_: bool) -> None:
     """Bring the store's tables to this version's form. A sidecar that starts does the same."""
+    from guard.trace import schema
     from guard.trace.migrate import migrate as run
     from guard.trace.store import StoreError
 
     target = store_of(config_path)
+    if cluster and target.embedded:
+        raise click.UsageError("an embedded store is no cluster")
+    if cluster:
+        target = msgspec.structs.replace(target, cluster=cluster)
+    if sql:
+        for statement in schema.forms(target):
+            click.echo(f"{statement};\n")
+        return
     try:
         done = run(target, dry_run=dry_run)
     except StoreError as error:

@@ -14,7 +14,7 @@ import decimal
 import logging
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from guard.trace import schema
 from guard.trace.columns import UNFIT, Inserter
 from guard.trace.erase import Erased, Selection
 from guard.trace.erasing import erase_rows
+from guard.trace.layout import LOCAL, Layout
 from guard.trace.link import ask_flush
 from guard.trace.reader import SqlReader
 from guard.trace.rows import TABLES, Row
@@ -65,10 +66,12 @@ class ClickHouseStore:
         self.target = target
         self._lock = threading.Lock()
         self._read_only = read_only
+        self._layout = Layout(target.cluster, target.database, target.replicated) if target.cluster else None
         try:
-            self._client = _connect(target)
+            self._client = _connect_any(target)
             if not read_only and not self._client.query(_HAS_DATABASE, {"name": target.database}).result_rows[0][0]:
-                self._client.command(f"CREATE DATABASE IF NOT EXISTS {target.database}")
+                on = self._layout.on if self._layout else ""
+                self._client.command(f"CREATE DATABASE IF NOT EXISTS {target.database}{on}")
             self._client.database = target.database
             self._inserter = Inserter(self._client, target.database)
             if target.embedded:
@@ -80,6 +83,12 @@ class ClickHouseStore:
             raise _away(error, target) from error
 
     def migrate(self) -> list[str]:
+        """Without Keeper every host that the target names is told."""
+        if self.target.more and not self.target.replicated:
+            names: list[str] = []
+            for one in self._each():
+                names = one.migrate() or names
+            return names
         applied = self.applied()
         missing = schema.pending(applied, self.target.shown)
         if not missing:
@@ -100,10 +109,12 @@ class ClickHouseStore:
         return [migration.name for migration in missing]
 
     def _apply(self, missing: Sequence[schema.Migration]) -> None:
-        self._client.command(_MIGRATIONS)
+        layout = self._layout
+        self._client.command(layout.migrations_table(schema.TABLE) if layout else _MIGRATIONS)
         for migration in missing:
             for statement in schema.statements(migration.text):
-                self._client.command(statement)
+                for form in layout.statements(statement) if layout else [statement]:
+                    self._client.command(form)
             self._client.command(
                 f"INSERT INTO {schema.TABLE} (version, name, checksum) "
                 f"VALUES ({migration.version}, '{migration.name}', '{migration.checksum}')",
@@ -191,11 +202,38 @@ class ClickHouseStore:
 
     def erase(self, selection: Selection, *, dry_run: bool = False) -> Erased:
         try:
-            return erase_rows(self._ask, selection, dry_run=dry_run)
+            if self._layout is None:
+                return erase_rows(self._ask, selection, dry_run=dry_run)
+            self._name_every_shard()
+            found = [erase_rows(one._ask, selection, suffix=LOCAL, dry_run=dry_run) for one in self._each()]
         except StoreError as error:
             if error.code == 497:
                 raise Unavailable(f"this user may not erase rows: {GRANT_TO_ERASE}", 497) from error
             raise
+        rows = {table: sum(one.rows[table] for one in found) for table in found[0].rows}
+        return Erased(rows, gone=all(one.gone for one in found))
+
+    def _each(self) -> Iterator[ClickHouseStore]:
+        """A store for every host of a cluster."""
+        for target in self.target.each():
+            one = ClickHouseStore(target)
+            try:
+                yield one
+            finally:
+                one.close()
+
+    def _name_every_shard(self) -> None:
+        """Erasing is done on each shard. Raises Unavailable when the target does not name a host of each."""
+        shards = self._ask(
+            "SELECT uniqExact(shard_num) FROM system.clusters WHERE cluster = {name:String}",
+            {"name": self.target.cluster},
+        )[0][0]
+        named = len(self.target.each())
+        if named < shards:
+            raise Unavailable(
+                f"the cluster {self.target.cluster} has {shards} shards, and the trace store's address names {named} "
+                "hosts: to erase, it must name one of each shard; nothing was erased"
+            )
 
     def _ask(self, statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """For statements of our own, without the limits of ``query``."""
@@ -237,6 +275,12 @@ class ServerReader(SqlReader):
         self._store.close()
 
 
+_OF_CLUSTERS: Final = {
+    "distributed_foreground_insert": 1,  # an insert is done when the shards have it
+    "distributed_product_mode": "local",  # a trace lies on one shard: what is looked up by trace stays within it
+    "allow_nondeterministic_mutations": 1,  # an erasure looks rows up, the same on every replica
+}
+
 _HAS_DATABASE: Final = "SELECT count() FROM system.databases WHERE name = {name:String}"
 _TABLES: Final = "SELECT name FROM system.tables WHERE database = {database:String}"
 _HAS_TABLE: Final = "SELECT 1 FROM system.tables WHERE database = {database:String} AND name = {table:String}"
@@ -257,6 +301,17 @@ def _limits(rows: int) -> dict[str, Any]:
     }
 
 
+def _connect_any(target: Target) -> Any:
+    """To the first host that answers."""
+    *others, last = target.each()
+    for one in others:
+        try:
+            return _connect(one)
+        except Exception as error:
+            log.warning("%s:%d of the trace store does not answer (%s)", one.host, one.port, type(error).__name__)
+    return _connect(last)
+
+
 def _connect(target: Target) -> Any:
     if target.embedded:
         return clickhouse_connect.get_client(
@@ -273,6 +328,7 @@ def _connect(target: Target) -> Any:
         connect_timeout=5,
         send_receive_timeout=60,
         query_retries=0,
+        settings=_OF_CLUSTERS if target.cluster else None,
     )
 
 

@@ -32,9 +32,9 @@ TIDY_SECONDS: Final = 90.0
 Ask = Callable[[str, Mapping[str, Any]], list[tuple[Any, ...]]]
 
 
-def erase_rows(ask: Ask, selection: Selection, *, suffix: str = "", on: str = "", dry_run: bool = False) -> Erased:
-    """Through ``ask(statement, parameters)`` of one server. ``suffix`` of the names of the tables that hold the rows
-    and ``on`` (`` ON CLUSTER name``) are those of a cluster. Raises what ``ask`` raises, and Unavailable when a
+def erase_rows(ask: Ask, selection: Selection, *, suffix: str = "", dry_run: bool = False) -> Erased:
+    """Through ``ask(statement, parameters)`` of one server. ``suffix``: of the names of the tables that hold the
+    rows, in a cluster. Raises what ``ask`` raises, and Unavailable when a
     mutation fails or takes too long: whoever starts again goes on from there."""
     params = parameters(selection)
     where = {table: condition(table, selection, f"requests{suffix}") for table in TABLES}
@@ -44,7 +44,7 @@ def erase_rows(ask: Ask, selection: Selection, *, suffix: str = "", on: str = ""
     if dry_run or not any(found.values()):
         return Erased(found)
     touched = [table for table in TABLES if found[table]]
-    tidy = _hurry(ask, [f"{table}{suffix}" for table in touched], on)
+    tidy = _hurry(ask, [f"{table}{suffix}" for table in touched])
     try:
         for table in touched:
             if table != "otel_traces":
@@ -53,21 +53,21 @@ def erase_rows(ask: Ask, selection: Selection, *, suffix: str = "", on: str = ""
                     f"'{table}', spool_segment, spool_offset, spool_row FROM {table}{suffix} WHERE {where[table]}",
                     params,
                 )
-            ask(f"ALTER TABLE {table}{suffix}{on} DELETE WHERE {where[table]} SETTINGS mutations_sync = 0", params)
+            ask(f"ALTER TABLE {table}{suffix} DELETE WHERE {where[table]} SETTINGS mutations_sync = 0", params)
             _wait_for_mutations(ask, f"{table}{suffix}")
         gone = tidy and _wait_for_old_parts(ask, [f"{table}{suffix}" for table in touched])
     finally:
         if tidy:
             for table in touched:
-                ask(f"ALTER TABLE {table}{suffix}{on} RESET SETTING old_parts_lifetime", {})
+                ask(f"ALTER TABLE {table}{suffix} RESET SETTING old_parts_lifetime", {})
     return Erased(found, gone=gone)
 
 
-def _hurry(ask: Ask, tables: list[str], on: str) -> bool:
+def _hurry(ask: Ask, tables: list[str]) -> bool:
     """Have old parts deleted at once. False: this user may not; they are then deleted after eight minutes."""
     try:
         for table in tables:
-            ask(f"ALTER TABLE {table}{on} MODIFY SETTING old_parts_lifetime = 1", {})
+            ask(f"ALTER TABLE {table} MODIFY SETTING old_parts_lifetime = 1", {})
     except StoreError as error:
         if error.code != 497:
             raise

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Final, NamedTuple
 
-from guard.trace.store import WrongSchema
+from guard.trace.layout import Layout
+from guard.trace.store import Target, WrongSchema
 
 TABLE: Final = "schema_migrations"
 
@@ -62,3 +63,10 @@ def statements(text: str) -> list[str]:
     """A migration's statements: each ends with a semicolon at the end of a line."""
     bare = re.sub(r"(?m)^\s*--.*$", "", text)
     return [part.strip() for part in re.split(r";\s*(?:\n|$)", bare) if part.strip()]
+
+
+def forms(target: Target) -> list[str]:
+    """Every statement of every migration, as it is for a server or for its cluster."""
+    layout = Layout(target.cluster, target.database, target.replicated) if target.cluster else None
+    found = [statement for migration in migrations() for statement in statements(migration.text)]
+    return [form for statement in found for form in layout.statements(statement)] if layout else found

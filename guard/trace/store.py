@@ -6,6 +6,9 @@ Two contracts: a ``Store`` takes rows (the writer process holds one), a ``TraceR
 - ``chdb:///path``: the embedded store. One process at a time can have it open, so the reader asks the writer that has
   it, or starts one for as long as it reads (guard/trace/link.py).
 - ``http[s]://user:password@host:8123/database``, ``clickhouse://...``: a ClickHouse server.
+- ``http://user:password@host:8123,host:8123/database?cluster=NAME``: a cluster, as its servers' configuration names it;
+  ``&replicated=no`` where it has no Keeper (guard/trace/layout.py). The first host that answers is asked; migrations
+  without Keeper and erasing need one host of every shard.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -174,7 +177,8 @@ def as_filter(filters: RequestFilter | Mapping[str, Any] | None) -> RequestFilte
 
 
 class Target(Struct, frozen=True):
-    """A DSN, taken apart. ``path`` for the embedded store; the others for a server."""
+    """A DSN, taken apart. ``path`` for the embedded store; the others for a server, or for a cluster whose other hosts
+    are ``more`` (host, port)."""
 
     embedded: bool
     path: str = ""
@@ -184,6 +188,9 @@ class Target(Struct, frozen=True):
     user: str = ""
     password: str = ""
     database: str = "outguard"
+    more: tuple[tuple[str, int], ...] = ()
+    cluster: str = ""
+    replicated: bool = True
 
     @property
     def shown(self) -> str:
@@ -191,7 +198,14 @@ class Target(Struct, frozen=True):
         if self.embedded:
             return f"chdb://{self.path}"
         who = f"{self.user}@" if self.user else ""
-        return f"{self.scheme}://{who}{self.host}:{self.port}/{self.database}"
+        hosts = ",".join(f"{host}:{port}" for host, port in ((self.host, self.port), *self.more))
+        cluster = f"?cluster={self.cluster}{'' if self.replicated else '&replicated=no'}" if self.cluster else ""
+        return f"{self.scheme}://{who}{hosts}/{self.database}{cluster}"
+
+    def each(self) -> list[Target]:
+        """One for every host."""
+        places = ((self.host, self.port), *self.more)
+        return [msgspec.structs.replace(self, host=host, port=port, more=()) for host, port in places]
 
 
 def parse_dsn(dsn: str) -> Target:
@@ -209,22 +223,49 @@ def parse_dsn(dsn: str) -> Target:
     database = unquote(parts.path.strip("/")) or "outguard"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", database):
         raise ValueError("the database of a trace store is a plain name")
+    scheme = "https" if parts.scheme == "https" else "http"
+    who, _, where = parts.netloc.rpartition("@")
+    user, _, password = who.partition(":")
+    hosts = [_host(one, 8443 if scheme == "https" else 8123) for one in where.split(",")]
+    cluster, replicated = _cluster(parts.query)
+    if len(hosts) > 1 and not cluster:
+        raise ValueError("a trace store of several hosts is a cluster: ?cluster=NAME is missing")
+    return Target(
+        embedded=False,
+        scheme=scheme,
+        host=hosts[0][0],
+        port=hosts[0][1],
+        user=unquote(user),
+        password=unquote(password),
+        database=database,
+        more=tuple(hosts[1:]),
+        cluster=cluster,
+        replicated=replicated,
+    )
+
+
+def _host(text: str, port: int) -> tuple[str, int]:
+    parts = urlsplit(f"//{text}")
     try:
-        port = parts.port
+        given = parts.port
     except ValueError:
         raise ValueError("the port of a trace store is no number") from None
     if not parts.hostname:
         raise ValueError("a trace store needs a host")
-    scheme = "https" if parts.scheme == "https" else "http"
-    return Target(
-        embedded=False,
-        scheme=scheme,
-        host=parts.hostname,
-        port=port or (8443 if scheme == "https" else 8123),
-        user=unquote(parts.username or ""),
-        password=unquote(parts.password or ""),
-        database=database,
-    )
+    return parts.hostname, given or port
+
+
+def _cluster(query: str) -> tuple[str, bool]:
+    """What stands behind the question mark."""
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    cluster, replicated = given.pop("cluster", ""), given.pop("replicated", "yes")
+    if given:
+        raise ValueError(f"a trace store has no option {', '.join(given)}")
+    if query and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", cluster):
+        raise ValueError("the cluster of a trace store is a plain name: ?cluster=NAME")
+    if replicated not in ("yes", "no"):
+        raise ValueError("the option replicated of a trace store is yes or no")
+    return cluster, replicated == "yes"
 
 
 def default_spool(dsn: str) -> Path:
