@@ -35,12 +35,14 @@ WORDS = " ".join(f"word{i % 97}" for i in range(280))
 
 @dataclass
 class Phase:
-    """``seconds`` an answer took from the moment it was asked for; ``cpu`` of the serving process, in seconds."""
+    """``seconds`` an answer took from the moment it was asked for; ``cpu`` of the serving process, in seconds;
+    ``skipped``: requests that were not made, since the machine did not get through those before them."""
 
     name: str
     began: float = 0.0
     cpu: float = 0.0
     spooled: int = 0
+    skipped: int = 0
     seconds: list[float] = field(default_factory=list)
 
     def line(self) -> str:
@@ -49,6 +51,7 @@ class Phase:
             f"{self.name:6} {len(ordered):7,} answers, {statistics.median(ordered) * 1e3:7.2f} ms in the median, "
             f"{ordered[len(ordered) * 99 // 100] * 1e3:7.2f} of 99 in 100, "
             f"{self.cpu / len(ordered) * 1e6:6.0f} us of CPU each"
+            + (f"; {self.skipped:,} were not asked: the machine is too busy" if self.skipped else "")
         )
 
 
@@ -78,7 +81,10 @@ class Load:
             await asyncio.sleep(0.005)
             while sent < (time.monotonic() - begun) * self._rate:
                 sent += 1
-                due.put_nowait(None)
+                if due.qsize() < STREAMS:
+                    due.put_nowait(None)
+                else:
+                    self.phase.skipped += 1
         await due.join()
         for caller in callers:
             caller.cancel()
