@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import shlex
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import click
 
 from guard.options import age, config_option, read_config
+from replay.where import FIELDS
+
+FIELDS_TOLD = textwrap.fill(", ".join(sorted(FIELDS)), 110, initial_indent="  ", subsequent_indent="  ")
 
 
 @click.command(
-    epilog="""\b
+    epilog=f"""\b
 Examples:
   outguard replay 4bf92f35 --config outguard.yaml
   outguard replay 4bf92f35 --engines primary,second --repeats 5
@@ -34,13 +38,17 @@ Loads (--concurrency):
   recorded:8   with the requests that ran beside it when it was recorded
   cancelled:8  with others that are cancelled in the middle and sent again
 
+\b
+Conditions (--where) hold of one attempt and its request, with = != < <= > >= in and or not, and * for any text:
+{FIELDS_TOLD}
+
 Exit codes: 0 every answer is sound and the same as all others and as what was delivered, 1 at least one is not, or was
 not run, 2 nothing to run, 130 interrupted (go on with --resume)."""
 )
 @click.argument("trace_id", required=False)
 @config_option
 @click.option("--trace", "traces", multiple=True, help="A trace to run again; may be given several times.")
-@click.option("--where", help="Traces that meet a condition; see the README for its language.")
+@click.option("--where", help="Traces that meet a condition, see below.")
 @click.option("--since", callback=age, help="Traces not older than this: 90s, 15m, 24h, 7d.")
 @click.option("--file", "file", type=click.Path(path_type=Path), help="The lines of an export.")
 @click.option("--import", "import_", type=click.Path(path_type=Path), help="Judge a folder of recorded answers.")

@@ -1,7 +1,7 @@
 """Runs a plan: the lanes side by side, each one volley after the other, every volley in the journal as it ends.
 
-An engine that refuses ``GIVE_UP`` volleys in a row is given up: what was planned for it stays to be run by a resume. A
-cancelled run closes its streams; what was under way is run again by a resume.
+An engine that answers none of ``GIVE_UP`` volleys in a row is given up: what was planned for it stays to be run by a
+resume, and so do those volleys. A cancelled run closes its streams; what was under way is run again by a resume.
 """
 
 from __future__ import annotations
@@ -71,6 +71,11 @@ async def run_plan(
     return outcome
 
 
+def settled(observations: Sequence[Observation]) -> bool:
+    """Whether a volley is over: it was answered, or refused for good. One that found nobody is tried again."""
+    return not observations or any(not one.error or one.error.startswith("HTTP 4") for one in observations)
+
+
 class _Run:
     def __init__(
         self,
@@ -102,8 +107,9 @@ class _Run:
         refused = 0
         free_at = time.monotonic()
         for volley in volleys:
-            if volley.key in self._journal.done:
-                self._end(lane, volley, self._journal.done[volley.key])
+            known = self._journal.done.get(volley.key)
+            if known is not None and settled(known):
+                self._end(lane, volley, known)
                 continue
             if self._per_second:
                 await asyncio.sleep(max(0.0, free_at - time.monotonic()))

@@ -49,7 +49,19 @@ def _fields() -> dict[str, Field]:
     fields |= {name: Field(f"r.{name}", "number") for name in (*numbers.split(), "wasted_tokens", "attempts_made")}
     fields |= {name: Field(f"r.{name}", "truth") for name in ("recovered", "stream")}
     fields |= {
-        name: Field(f"a.{name}") for name in ["engine", "dialect", "image", "cluster", "node", "precision", "endpoint"]
+        name: Field(f"a.{name}")
+        for name in [
+            "engine",
+            "dialect",
+            "image",
+            "cluster",
+            "node",
+            "precision",
+            "endpoint",
+            "prefix_hint",
+            "tokenizer_hash",
+            "template_hash",
+        ]
     }
     fields |= {
         "version": Field("a.engine_version"),

@@ -76,6 +76,7 @@ def facts(done: Result) -> dict[str, Any]:
         ("engine in ('one', 'two') and temperature = 0 and seed = null", 10),
         ("model='m'", 10),
         ("attempts_made > 1", 4),
+        ("prefix_hint in ('cold', 'partly', 'warm', '') and tokenizer_hash='' and not template_hash='x'", 10),
         ("attempt_outcome='condemned' and stream=false", 4),
     ],
 )

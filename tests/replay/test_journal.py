@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from replayed import DELIVERED, sources
 
-from guard.engines.scripted import ScriptedEngine, answer, telling
+from guard.engines.contract import EngineError
+from guard.engines.scripted import Play, ScriptedEngine, answer, telling
 from replay import journal as journals
 from replay.campaign import Campaign, conduct
 from replay.journal import Journal, read
@@ -68,6 +69,22 @@ def test_killed_anywhere_it_goes_on_where_it_was(
     again, made = asyncio.run(resumed(path))
     assert shape(again) == expected
     assert not made["a"].requests
+
+
+async def test_an_engine_that_was_down_is_asked_again(tmp_path: Path) -> None:
+    down = {name: ScriptedEngine(name, lambda _: Play(error=EngineError("connect", "refused"))) for name in "ab"}
+    outcome, journal = await replayed.run(tmp_path, MATRIX, dict(down), sources(3), config=CONFIG)
+    assert set(outcome.given_up) == {cell.lane for cell in journal.head.cells}
+    again, _ = await resumed(journal.path)
+    assert again.left == 0
+    assert all(one.answered for one in again.observations)
+    assert len(again.observations) == 2 * 2 * 3 * (1 + 2)
+    refuses = {
+        name: ScriptedEngine(name, lambda _: Play(error=EngineError("status", "no", status=400))) for name in "ab"
+    }
+    outcome, journal = await replayed.run(tmp_path / "b", Matrix(), dict(refuses), sources(3), config=CONFIG)
+    _, made = await resumed(journal.path)
+    assert not made["a"].requests  # it was refused for good
 
 
 async def test_told_to_end_it_leaves_what_it_has(tmp_path: Path) -> None:
