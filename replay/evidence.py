@@ -135,8 +135,8 @@ def _seams(facts: Facts) -> Iterator[Evidence]:
     elif seams.all_near:
         yield Evidence(
             "near_seams",
-            f"in all {seams.known} divergences within a set-up each run holds the other's token within rounding "
-            f"(at most {seams.widest_near:.3f} nats)",
+            f"{seams.known} of {seams.known} divergences within a set-up are near ties: each run holds the other's "
+            f"token within rounding (at most {seams.widest_near:.3f} nats)",
         )
     if seams.kinds["unknown"] and not seams.known:
         yield Evidence(
