@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-resume bench-store bench-triage bench-trace bench-outage chaos-trace demo-triage proto format clean
+.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-resume bench-store bench-triage bench-trace bench-outage chaos chaos-trace demo-triage proto format clean
 
 setup: $(STAMP)
 
@@ -80,6 +80,10 @@ bench-store: setup
 demo-triage: setup
 	OUTGUARD_SLOW=1 $(BIN)/pytest -q tests/replay/test_real.py
 	$(BIN)/python -m tests.bench.triage $(ARGS)
+
+# 500 requests while engines die, freeze and break in sixteen ways
+chaos: setup
+	$(BIN)/python -m tests.chaos.storm $(ARGS)
 
 proto: setup
 	$(BIN)/python proto/generate.py

@@ -24,6 +24,9 @@ from guard.routing import Router
 LOOK_AGAIN: Final = 0.2
 """Seconds between two looks at the queue while somebody waits: an engine can come back without anybody leaving."""
 
+UNKNOWN: Final = 1.0
+"""Seconds after which to come again where no attempt has ended yet."""
+
 SMOOTHING: Final = 0.1
 """Weight of the latest attempt in the mean time that one takes."""
 
@@ -202,4 +205,5 @@ class Entrance:
 
 
 def _overloaded(why: str, retry_after: float) -> RequestError:
-    return RequestError(why, code="overloaded", retry_after=retry_after or None)
+    """``retry_after``: 0 where it is not known."""
+    return RequestError(why, code="overloaded", retry_after=retry_after or UNKNOWN)

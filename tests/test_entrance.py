@@ -11,7 +11,7 @@ import pytest
 from guard.admission import Job
 from guard.budget import RetryBudget
 from guard.config import Policy
-from guard.entrance import Entrance
+from guard.entrance import UNKNOWN, Entrance
 from guard.health.fleet import Fleet, Ticket
 from guard.health.settings import HealthSettings
 from guard.request import GenerationRequest, RequestError
@@ -114,6 +114,7 @@ async def test_a_full_queue_turns_the_next_away() -> None:
     error = await refused(door.enter())
     assert error.code == "overloaded"
     assert "1 requests wait already" in error.message
+    assert error.retry_after == UNKNOWN
     door.entrance.leave(held)
     await waiting
 
