@@ -71,7 +71,7 @@ class Entrance:
         request, now = job.request, self._clock()
         router = self._routers[request.model]
         router.budget.request(now)
-        if not any(self._fleet.takes(name, now) for name in job.engines):
+        if not any(router.takes(name, now) for name in job.engines):
             raise RequestError(
                 f"no engine takes requests for {request.model!r} now: {self._why_not(job.engines, now)}",
                 code="engine_unavailable",

@@ -1,6 +1,7 @@
 """Which engine of a route is asked. Pure.
 
-- An engine whose breaker is open, that is draining or has all that it may have to do is not asked. One that asked to
+- An engine whose breaker is open, that is draining or has all that it may have to do is not asked; where every
+  breaker is open, those are that still answer now and then. One that asked to
   be left alone for a while is asked where no other is.
 - ordered: the first of the route that can be asked; one that has just recovered gets its share of the requests only.
 - least_loaded: the one with the fewest attempts under way, in proportion to its share while it is cold. Prompts that
@@ -47,6 +48,7 @@ class Router:
         origins: Mapping[str, tuple[str, ...]],
     ) -> None:
         self.budget = budget
+        self.engines = tuple(engines)
         self._first_tokens: deque[float] = deque(maxlen=REMEMBERED)
         self._fleet = fleet
         self._balanced = balanced
@@ -86,7 +88,11 @@ class Router:
         return sorted(seen)[int(len(seen) * 0.95)] if len(seen) >= LEAST_SEEN else None
 
     def takes(self, name: str, now: float) -> bool:
-        return self._fleet.takes(name, now)
+        """Whether it can be asked: it takes requests, or none of the route does and it still answers now and then."""
+        fleet = self._fleet
+        if fleet.takes(name, now):
+            return True
+        return fleet.last_resort(name) and not any(fleet.takes(other, now) for other in self._place)
 
     def rank(self, name: str, failed: str, now: float) -> tuple[Any, ...]:
         """Compares engines for an answer that has failed on ``failed``; the least is the best."""
@@ -101,7 +107,7 @@ class Router:
 
     def free(self, name: str, now: float) -> bool:
         """Whether it can take one more at once."""
-        return self._fleet.takes(name, now) and not self._fleet.full(name)
+        return self.takes(name, now) and not self._fleet.full(name)
 
     def _shared(self, name: str, failed: str) -> int:
         """How many of cluster and image two engines are known to have in common."""

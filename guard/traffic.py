@@ -94,4 +94,4 @@ class Traffic:
     def ready(self) -> bool:
         """Whether an engine of any route takes requests."""
         now = self._clock()
-        return any(self.fleet.takes(name, now) for name in self.fleet.routed)
+        return any(router.takes(name, now) for router in self.routers.values() for name in router.engines)

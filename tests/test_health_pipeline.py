@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -191,7 +192,8 @@ async def test_a_collapse_that_follows_the_prompt_is_the_models_own() -> None:
 
 async def test_with_no_engine_left_the_caller_is_told_when_to_come_again() -> None:
     run = Run(a=fails(EngineError("connect", "refused")))
-    assert isinstance((await run.ask(model="alone"))[-1], Failed)  # three attempts
+    for _ in range(2):
+        assert isinstance((await run.ask(model="alone"))[-1], Failed)  # three attempts each
     run.now += 1
     with pytest.raises(RequestError) as raised:
         await run.ask(model="alone")
@@ -199,7 +201,25 @@ async def test_with_no_engine_left_the_caller_is_told_when_to_come_again() -> No
     assert (error.code, error.retry_after) == ("engine_unavailable", 4.0)
     assert "a is out (open.connect)" in error.message
     assert run.tracing.records[-1].outcome == "failed"
-    assert run.asked()["a"] == 3
+    assert run.asked()["a"] == 6
+
+
+async def test_engines_that_answer_now_and_then_are_better_than_none() -> None:
+    """Where every answer in three is good, breakers that took all engines away would make it none."""
+    dice = Random(5)
+
+    def shaky(asked: EngineRequest) -> Play:
+        return telling(STORY)(asked) if dice.random() < 0.35 else Play(error=EngineError("connect", "refused"))
+
+    run = Run(**dict.fromkeys("abc", shaky))
+    ends: list[Any] = []
+    for i in range(60):
+        run.now += 0.05
+        ends += await asyncio.gather(run.ask(f"prompt {i}"), return_exceptions=True)
+    refused = [end for end in ends if isinstance(end, Exception)]
+    assert {type(end) for end in refused} <= {RequestError}
+    good = sum(isinstance(end[-1], Finished) for end in ends if end not in refused)
+    assert good > 20
 
 
 async def test_an_engine_that_recovers_is_tried_by_one_request_and_comes_back() -> None:

@@ -39,7 +39,11 @@ def test_in_order_it_is_the_first_that_takes_requests() -> None:
     fleet.drain("b", True)
     assert router.first("abc", asked(), 0) == "c"
     fleet.drain("c", True)
+    assert router.first("abc", asked(), 0) == "a"  # better than none, until it has shown that it is not
+    assert router.takes("a", 0)
+    fails(fleet, "a")
     assert router.first("abc", asked(), 0) is None
+    assert not router.takes("a", 0)
 
 
 def test_one_that_asked_to_be_left_alone_is_asked_last() -> None:

@@ -4,6 +4,9 @@
   exponentially, so that one second of trouble is forgotten after a minute of health).
 - Open: nothing goes through, for a time that doubles with each failed trial.
 - Half-open: ``TRIALS`` at a time go through. ``PROOFS`` that did well close it, one that failed opens it again.
+- Where no engine of a route is left, one that is open is asked all the same, unless it has failed ``LAST_STRAW`` times
+  as often in a row as opens it (``last_resort``): an engine that answers now and then is better than none, one that is
+  dead is not. Such attempts can close it, and do not lengthen its time.
 - After it has closed, the engine's share of requests grows from ``FIRST_SHARE`` to the whole over the slow start; a
   breaker that opens again meanwhile goes on doubling from where it was.
 """
@@ -22,6 +25,8 @@ PROOFS: Final = 2
 FIRST_SHARE: Final = 0.1
 FAILED_TRIAL: Final = 0.5
 """The least weight at which a trial has failed; less says nothing."""
+
+LAST_STRAW: Final = 2
 
 LEAST_ASKED: Final = 10.0
 """Attempts within the window below which a share of failures means nothing."""
@@ -91,6 +96,11 @@ class Breaker:
             return True
         return self._trials < TRIALS and now >= self._opened_at + self._open_for
 
+    @property
+    def last_resort(self) -> bool:
+        """Whether it may be asked where there is no other."""
+        return self.in_a_row < LAST_STRAW * self._rules.failures
+
     def begin(self) -> bool:
         """A request goes to the engine. Whether it is a trial, which ``leave`` and ``judge`` are to be told."""
         trial = self._opened_at != -math.inf
@@ -119,9 +129,14 @@ class Breaker:
 
     def _judge_trial(self, weight: float, now: float) -> bool:
         if weight >= FAILED_TRIAL:
+            self.in_a_row += weight
+            self._proofs = 0
+            if self.state(now) == "open":
+                return False
             self.open(now)
             return True
         if not weight:
+            self.in_a_row = 0.0
             self._proofs += 1
             if self._proofs >= PROOFS:
                 self._close(now)

@@ -88,7 +88,6 @@ class Fleet:
         self._engines = {name: _Engine(rules, places, name in gone) for name, places in engines.items()}
         self._routes = [tuple(route) for route in routes]
         self._origins = Origins()
-        self.routed = tuple(dict.fromkeys(name for route in self._routes for name in route))
 
     # --- may it be asked ---------------------------------------------------------------------------------------------
 
@@ -99,6 +98,11 @@ class Fleet:
         if engine.draining:
             return False
         return not self._enforces or (engine.breaker.closed if self._probed else engine.breaker.admits(now))
+
+    def last_resort(self, name: str) -> bool:
+        """Whether it may be asked although it is out, where there is no other."""
+        engine = self._engines[name]
+        return not engine.draining and engine.breaker.last_resort
 
     def due(self, name: str, now: float, interval: float) -> bool:
         """Whether the engine is to be probed: it is being tried, or was asked nothing for ``interval`` seconds."""

@@ -107,6 +107,24 @@ def test_a_trial_that_fails_doubles_the_time_up_to_the_most() -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
 
 
+def test_the_last_resort_ends_when_it_fails_as_often_again() -> None:
+    breaker = opened()
+    assert breaker.last_resort
+    for i in range(3):
+        assert not tried(breaker, 1.0, 0.1 * i)  # while it is open: nobody is told again
+    assert not breaker.last_resort
+    assert breaker.reopens_in(0.5) == 0.5  # and it is no longer out than it was
+
+
+def test_the_last_resort_can_close_it() -> None:
+    breaker = opened()
+    tried(breaker, 1.0, 0.1)
+    tried(breaker, 0.0, 0.2)
+    assert breaker.state(0.2) == "open"
+    tried(breaker, 0.0, 0.3)
+    assert breaker.state(0.3) == "closed"
+
+
 def test_a_trial_that_says_little_leaves_it_half_open() -> None:
     breaker = opened()
     assert not tried(breaker, 0.3, 1.0)
