@@ -42,43 +42,31 @@ class Field(Struct, frozen=True):
     kind: Kind = "text"
 
 
-def _fields() -> dict[str, Field]:
-    text = "model tenant policy kind protocol outcome error_code finish_reason constraint_kind verdict_format"
-    fields = {name: Field(f"r.{name}") for name in (*text.split(), "verdict_tool_choice", "trace_id", "request_id")}
-    numbers = "duration_ms first_token_ms temperature top_p seed max_tokens tools prompt_tokens completion_tokens"
-    fields |= {name: Field(f"r.{name}", "number") for name in (*numbers.split(), "wasted_tokens", "attempts_made")}
-    fields |= {name: Field(f"r.{name}", "truth") for name in ("recovered", "stream")}
-    fields |= {
-        name: Field(f"a.{name}")
-        for name in [
-            "engine",
-            "dialect",
-            "image",
-            "cluster",
-            "node",
-            "precision",
-            "endpoint",
-            "prefix_hint",
-            "tokenizer_hash",
-            "template_hash",
-        ]
-    }
-    fields |= {
-        "version": Field("a.engine_version"),
-        "attempt_outcome": Field("a.outcome"),
-        "action": Field("a.action"),
-        "error_kind": Field("a.error_kind"),
-        "error_status": Field("a.error_status", "number"),
-        "concurrency": Field("a.concurrency_at_start", "number"),
-        "cached_tokens": Field("a.cached_tokens", "number"),
-        "contradiction": Field("a.contradictions", "codes"),
-        "finding": Field("f.codes", "codes"),
-        "severity": Field("f.severities", "codes"),
-    }
-    return fields
+_REQUEST_TEXTS: Final = """
+trace_id request_id model tenant policy kind protocol outcome error_code finish_reason constraint_kind verdict_format
+verdict_tool_choice
+"""
+_REQUEST_NUMBERS: Final = """
+duration_ms first_token_ms temperature top_p seed max_tokens tools prompt_tokens completion_tokens wasted_tokens
+attempts_made
+"""
+_ATTEMPT_TEXTS: Final = """
+engine dialect image cluster node precision endpoint prefix_hint tokenizer_hash template_hash action error_kind
+"""
 
-
-FIELDS: Final = _fields()
+FIELDS: Final[dict[str, Field]] = {
+    **{name: Field(f"r.{name}") for name in _REQUEST_TEXTS.split()},
+    **{name: Field(f"r.{name}", "number") for name in _REQUEST_NUMBERS.split()},
+    **{name: Field(f"r.{name}", "truth") for name in ("recovered", "stream")},
+    **{name: Field(f"a.{name}") for name in _ATTEMPT_TEXTS.split()},
+    **{name: Field(f"a.{name}", "number") for name in ("error_status", "cached_tokens")},
+    "version": Field("a.engine_version"),
+    "attempt_outcome": Field("a.outcome"),
+    "concurrency": Field("a.concurrency_at_start", "number"),
+    "contradiction": Field("a.contradictions", "codes"),
+    "finding": Field("f.codes", "codes"),
+    "severity": Field("f.severities", "codes"),
+}
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<number>-?\d+(?:\.\d+)?)(?![\w.])|(?P<name>[A-Za-z_]\w*)"
