@@ -32,11 +32,19 @@ class Block(NamedTuple):
 
 class Form(NamedTuple):
     """How reasoning is told from the answer. ``blocks``: any of these may open it; ``framed``: the whole answer is
-    messages with headers (harmony, kimi_k3) instead. ``opened``: whether the prompt has opened the first block."""
+    messages with headers (harmony, kimi_k3) instead. ``opened``: whether the prompt has opened the first block.
+    ``about``: a prompt; of a block that it speaks of, the markers are text."""
 
     blocks: tuple[Block, ...] = ()
     framed: tuple[str, ...] = ()
     opened: Opened = "no"
+    about: str = ""
+
+    def asks_about(self, opening: str) -> bool:
+        about = self.about
+        return bool(about) and any(
+            block.opening == opening and (opening.strip() in about or block.closing in about) for block in self.blocks
+        )
 
 
 _THINK: Final = Block("<think>", "</think>", (("<answer>", "</answer>"), ("<response>", "</response>")))
@@ -118,9 +126,7 @@ def reasoning_form(
             # other families' markers are no less markers, but only its own are opened in its prompt
             others = tuple(block for block in _BLOCKS.values() if block is not _BLOCKS[family])
             return Form((_BLOCKS[family], *others), _FRAMED, "maybe" if thinks and opened == "no" else opened)
-    if not prompt:
-        return _ANY
-    return Form(tuple(block for block in _ANY.blocks if not _spoken_of(block, prompt)), _FRAMED)
+    return _ANY._replace(about=prompt or "")
 
 
 def written(model: str, reasoning: str) -> str | None:
@@ -140,7 +146,3 @@ def _thinks(extra: Mapping[str, Any]) -> bool | None:
             if isinstance(said := fields.get(switch), bool):
                 return said
     return None
-
-
-def _spoken_of(block: Block, prompt: str) -> bool:
-    return block.opening.strip() in prompt or block.closing in prompt

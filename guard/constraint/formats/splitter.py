@@ -94,7 +94,7 @@ class ReasoningSplitter:
 
     def _is_plain(self, text: str) -> bool:
         """Whether reasoning goes on with text that waits for nothing, and nothing waits before it."""
-        return bool(text) and self._calm_until not in text and not text[0].isspace() and not text[-1].isspace()
+        return bool(text) and self._calm_until not in text and not text[-1].isspace()
 
     def _go_on(self) -> list[Out]:
         c = self._cursor
@@ -136,7 +136,7 @@ class ReasoningSplitter:
         else:
             lead = yield from self._space()
             opening = yield from c.follows(*self._openings())
-            if opening and not (yield from self._is_spoken_of(0, len(opening), "")):
+            if opening and not self._form.asks_about(opening) and not (yield from self._is_spoken_of(0, len(opening))):
                 yield from self._opened_by(opening)
             elif self._form.opened != "no":
                 yield from self._opened_by_prompt(lead)
@@ -294,7 +294,7 @@ class ReasoningSplitter:
             c.at += 1
         return out
 
-    def _is_spoken_of(self, ahead: int, length: int, before: str) -> Generator[None, None, bool]:
+    def _is_spoken_of(self, ahead: int, length: int, before: str = "") -> Generator[None, None, bool]:
         """Whether the marker of that length, so far ahead, is being mentioned: it stands between quotation marks, or is
         called a tag."""
         c = self._cursor
