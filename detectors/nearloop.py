@@ -12,28 +12,37 @@ from typing import Final
 
 from detectors.periods import Run, Seeker, Window
 
-STEP: Final = 28  # characters of the text itself
+STEP: Final = 28  # characters of the text itself, and twice as many where they hold no digit
 _LONGEST: Final = 800  # normalised characters
 _BYTES: Final = bytes.maketrans(b"123456789\n\t\r", b"000000000   ")
 _OTHERS: Final = {ord(digit): "0" for digit in "123456789"} | {ord(blank): " " for blank in "\n\t\r\u00a0\u3000"}
-_differs = re.compile(r"[0-9]|\s\s").search
-_changes = re.compile(r"[0-9]|\s\s|[\n\t\r\u00a0\u3000]").search
+counts: Final = re.compile("[0-9]").search
+"""Whether a text holds a digit: what only differs in white space may be looked at later."""
 
 
 def normalise(text: str) -> str:
+    return _normalised(text)[0]
+
+
+def _normalised(text: str) -> tuple[str, bool]:
+    """And whether the text holds what may differ from copy to copy: a digit, or a gap of several characters."""
     if text.isascii():
         data = text.encode().translate(_BYTES)
-        while b"00" in data:
-            data = data.replace(b"00", b"0")
+        differs = b"  " in data
         while b"  " in data:
             data = data.replace(b"  ", b" ")
-        return data.decode()
+        if b"0" in data:
+            differs = True
+            while b"00" in data:
+                data = data.replace(b"00", b"0")
+        return data.decode(), differs
     text = text.translate(_OTHERS)
+    differs = "0" in text or "  " in text
     while "00" in text:
         text = text.replace("00", "0")
     while "  " in text:
         text = text.replace("  ", " ")
-    return text
+    return text, differs
 
 
 class Normalised:
@@ -43,7 +52,7 @@ class Normalised:
     __slots__ = ("_changed", "_differs", "_marks", "_seeker", "seen", "window")
 
     def __init__(self) -> None:
-        self.window = Window()
+        self.window = Window(2 * _LONGEST + 128)
         self.seen = 0
         self._seeker = Seeker(20, 3, _LONGEST, STEP, least=40)
         # where a step began, in both texts, and whether it changed anything; a row of steps that did not is one
@@ -57,8 +66,8 @@ class Normalised:
 
     def step(self, block: str) -> Run | None:
         window = self.window
-        changed = _changes(block) is not None
-        text = normalise(block) if changed else block
+        text, differs = _normalised(block)
+        changed = text != block
         last = window.text[-1:]
         if text[0] == last and (last == "0" or last == " "):
             text = text[1:]  # the number or the gap began in the step before
@@ -70,7 +79,7 @@ class Normalised:
         if not text:
             return self._seeker.run
         window.push(text)
-        if changed and _differs(block) is not None:
+        if differs:
             self._differs = window.end + 2 * _LONGEST
         elif window.end > self._differs:
             self._seeker.run = None
@@ -84,8 +93,8 @@ class Normalised:
         need = max(offset - norm, 0)
         if not changed:
             return start + need
-        block = source.slice(start, start + 2 * STEP) if start >= source.base else ""
+        block = source.slice(start, start + 3 * STEP) if start >= source.base else ""
         for size in range(1, len(block) + 1):
             if len(normalise(block[:size])) > need:
                 return start + size - 1
-        return start + min(need, STEP)
+        return start + min(need, 2 * STEP)

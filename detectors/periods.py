@@ -12,15 +12,16 @@ from typing import Final
 
 LONGEST: Final = 2_000  # characters; the longest period that is looked for
 KEPT: Final = 2 * LONGEST + 128
-_SLACK: Final = 2_048  # the window is trimmed when it is this much too long, so that trimming costs nothing a step
+_SLACK: Final = 1_024  # the window is trimmed when it is this much too long, so that trimming costs nothing a step
 
 
 class Window:
-    """The last characters of a text; ``end`` counts all that were ever pushed, ``base`` those that are gone."""
+    """The last ``kept`` characters of a text; ``end`` counts all that ever came, ``base`` those that are gone."""
 
-    __slots__ = ("base", "end", "text")
+    __slots__ = ("_kept", "base", "end", "text")
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
         self.text = ""
         self.base = 0
         self.end = 0
@@ -28,9 +29,10 @@ class Window:
     def push(self, block: str) -> None:
         text = self.text + block
         self.end += len(block)
-        if len(text) > KEPT + _SLACK:
-            self.base += len(text) - KEPT
-            text = text[-KEPT:]
+        kept = self._kept
+        if len(text) > kept + _SLACK:
+            self.base += len(text) - kept
+            text = text[-kept:]
         self.text = text
 
     def slice(self, start: int, end: int) -> str:

@@ -19,7 +19,7 @@ from detectors.asked import Asked
 from detectors.context import judge, judge_near
 from detectors.finding import Finding
 from detectors.nearloop import STEP as NEAR_STEP
-from detectors.nearloop import Normalised
+from detectors.nearloop import Normalised, counts
 from detectors.novelty import Novelty
 from detectors.periods import LONGEST, Run, Seeker, Window, agree, primitive
 from detectors.policy import DEFAULT, Policy
@@ -46,6 +46,18 @@ _MESSAGES: Final = {
     "period": "from here on the answer is the same passage again and again",
     "near_loop": "from here on the answer is the same passage again and again, but for its numbers",
 }
+
+
+def _is_ordinary(text: str) -> bool:
+    """Whether its first step ends in no beginning of a run of few characters; letters of other scripts say more each,
+    so a step of them is never passed over."""
+    last = text[STEP - 1]
+    return (
+        last != text[STEP - 2]
+        and (last != text[STEP - 3] or last != text[STEP - 5])
+        and text[STEP - 3 : STEP] != text[STEP - 6 : STEP - 3]
+        and (text.isascii() or text[:STEP].isascii())
+    )
 
 
 class Repetition:
@@ -170,20 +182,18 @@ class Repetition:
         """
         text = "".join(self._parts)
         size = len(text)
+        if self._stride == STEP and self._calm and size >= STEP and _is_ordinary(text):
+            self._stride = 2 * STEP
+            if size < 2 * STEP and not last_step:
+                self._parts = [text]
+                self._next = self._window.end + 2 * STEP
+                return ()
         at = 0
         while size - at >= self._stride:
             stride = self._stride
             block = text[at : at + stride]
             if stride == STEP:
-                last = block[-1]
-                # no run, and no beginning of one of few characters; letters of other scripts say more each
-                if (
-                    self._calm
-                    and last != block[-2]
-                    and (last != block[-3] or last != block[-5])
-                    and block[-3:] != block[-6:-3]
-                    and block.isascii()
-                ):
+                if self._calm and _is_ordinary(block):
                     self._stride = 2 * STEP
                     continue
             elif stride < STEP and (not block.startswith(self._row) or block.strip(block[0])):
@@ -244,7 +254,8 @@ class Repetition:
             if run.bar < window.end + 2 * STEP:
                 alarm = min(alarm, run.bar)
         due = self._near_due + block
-        if len(due) >= NEAR_STEP or near.run is not None or size < STEP:
+        waited = len(due)
+        if (waited >= NEAR_STEP and (waited >= 2 * NEAR_STEP or counts(due))) or near.run is not None or size < STEP:
             self._near_due = ""
             found = self._step_near(due)
             if found:
