@@ -21,29 +21,7 @@ from detectors.unit import copies_in_time, tokens, turned, weight
 
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _SPECIAL: Final = re.compile(r"\s*(?:<[|｜]?/?[A-Za-z_][\w▁ -]{0,30}[|｜]?>|\[/?[A-Z]{2,12}\])\s*")
-_HTML: Final = frozenset(
-    (
-        "br",
-        "td",
-        "tr",
-        "th",
-        "li",
-        "p",
-        "hr",
-        "div",
-        "span",
-        "ul",
-        "ol",
-        "b",
-        "i",
-        "em",
-        "dd",
-        "dt",
-        "row",
-        "col",
-        "cell",
-    )
-)
+_HTML: Final = frozenset(re.findall(r"\w+", "br td tr th li p hr div span ul ol b i em dd dt row col cell"))
 _RULE: Final = frozenset("-=_*#~+.^`─━═│┃║┄┅┈┉╌╍—–·•…▬▔▁‾―")
 _BLOCK: Final = frozenset("█▓▒░▄▀■□▪▫●○◆◇▏▎▍▌▋▊▉▇▆▅▃▂★☆⣿⠀⬛⬜🟥🟧🟨🟩🟦🟪⭐")
 _COMMENT: Final = re.compile(r"[\s#/*;%!<>|+:.'\"`~=_\\-]*")
@@ -76,6 +54,12 @@ _PAIR: Final = re.compile(r"(?:[0-9a-f]{2}){1,4}", re.IGNORECASE)
 _LEVEL: Final = re.compile(r"\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|TRACE|FATAL|NOTICE)\b")
 _TIME: Final = re.compile(r"0[-/.]0[-/.]0|0:0:0|0T0|\b0-0\b")
 _LATE_HOLD: Final = 56  # characters before the bar, so that nothing honest waits for more than sixteen chunks
+_VERSES_COUNTED: Final = 6
+_EMPTY_ITEM: Final = re.compile(r"\s*[-*+•>]\s*")
+_EMPTY_NUMBER: Final = re.compile(r"0[.)] ")
+_SQL: Final = re.compile(r"\b(?:INSERT INTO|VALUES|SELECT|UPDATE|DELETE FROM|ALTER|CREATE)\b")
+_PARAGRAPH: Final = 160  # characters; with so many different words a unit is one
+_MANY_WORDS: Final = 16
 _SEEN: Final = 160  # characters of a loop that a caller may see, less a step
 _SEEN_NEAR: Final = 116  # the same of a near-loop, normalised
 _OPAQUE_END: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,64}\Z")
@@ -117,7 +101,7 @@ def judge_near(unit: str, before: str, run: str, asked: Asked, policy: Policy) -
     unit = turned(unit)
     bar, kind, why = _near(unit, run, policy)
     if not why and (sung := _sung(_WORD.findall(unit), asked, policy)):
-        bar, why = sung * len(unit), "song"
+        bar, why = _VERSES_COUNTED * sung * len(unit), "song"  # ten green bottles, ninety-nine of beer
     if not why and _in_output(before):
         bar, why = policy.near_output_copies * len(unit), "output"
     bar, why = _patient(unit, bar, why, asked, policy)
@@ -182,6 +166,9 @@ def _exact(unit: str, before: str, first: bool, asked: Asked, policy: Policy) ->
         return policy.word_copies_in_verse * period, "period", "verse"
     if distinct == 0 and period < 8:
         return policy.ornament_chars, "period", "letters"
+    if period >= _PARAGRAPH and distinct >= _MANY_WORDS and policy.phrase_copies > 4:
+        # as much text said again word for word is none of a refrain's, a list's or a form's
+        return int((policy.phrase_copies - 1.25) * period), "period", ""
     copies = min(max(policy.phrase_copies, -(-policy.phrase_weight // weight(unit))), copies_in_time(unit))
     sung = _sung(words, asked, policy)
     if sung:
@@ -299,6 +286,8 @@ def _wordless(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
         return policy.number_chars if "\n" in unit else _numbers(before, policy), "period", "numbers"
     if sum(char in _RULE for char in unit) * 2 >= len(unit):
         return policy.rule_chars * (3 if len(unit) >= 8 else 1), "period", "rule"
+    if "\n" in unit and _EMPTY_ITEM.fullmatch(unit):
+        return policy.row_copies * len(unit), "rows", "empty items"
     if "\n" in unit:
         return max(policy.row_copies * len(unit), 2 * policy.ornament_chars), "rows", "rows"
     if all(char in "!?,;:¡¿ " for char in unit):
@@ -364,12 +353,16 @@ def _near(unit: str, run: str, policy: Policy) -> tuple[int, str, str]:
         marked = _MARKED.fullmatch(unit) is not None and any(char in "[]()#" for char in unit)
         if fields >= 2 and marked and _counts(run, fields):
             return max((policy.near_copies - 1) * period, 50), "near_loop", ""
+        if _EMPTY_NUMBER.fullmatch(unit) and _counts(run, 1) and run.count("\n") * 3 >= len(run.split()) * 2:
+            return policy.row_copies * period, "near_loop", "empty items"
         return policy.near_number_chars, "near_loop", "numbers"
     if unit.count("0") > 3 * len(words):
         return policy.near_number_chars, "near_loop", "numbers"
     if _TIME.search(unit) or _FIELDS.search(unit + unit) or _LEVEL.search(unit):
         return policy.near_row_copies * period, "near_loop", "log"
     plain = _MARKER.sub("0", unit)
+    if _SQL.search(unit):
+        return policy.near_row_copies * period, "near_loop", "rows"
     if _IDENTIFIER.search(unit) or _looks_like_code(plain):
         if distinct >= 4 and period >= 32 and not _looks_like_code(plain.replace('"', "").replace(",", " ")):
             return policy.row_copies * period, "near_loop", "sentences"

@@ -54,7 +54,7 @@ class Leak:
     __slots__ = (
         "_after_marker", "_at", "_calm", "_channel", "_closer", "_discussed", "_document", "_head", "_held",
         "_in_span", "_n", "_names", "_off", "_open", "_parsed", "_past", "_prompt", "_quoting", "_reported",
-        "_tool_seen", "_topic", "_unread", "_unsure", "_visible", "doubt",
+        "_thought", "_tool_seen", "_topic", "_unread", "_unsure", "_visible", "doubt",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +82,7 @@ class Leak:
         self._document = False  # it begins as JSON does
         self._after_marker = False
         self._tool_seen = False
+        self._thought = False  # a reasoning block has begun
         self._topic: bool | None = None
         self._reported: set[str] = set()
         self._discussed: set[str] = set()  # markers that the answer has shown as what they are
@@ -315,7 +316,8 @@ class Leak:
                     return
             self._report(marker, start, out, severity, "closes what nothing opened")
         else:
-            leading = not self._visible and not opened
+            leading = not (self._visible or opened or self._thought)
+            self._thought = True
             self._open.append((marker, start))
             if leading and not self._parsed:
                 self._report(marker, start, out, "warn", "opens the answer")

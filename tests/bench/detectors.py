@@ -15,12 +15,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from detectors import Detector, Finding, Leak, Panel
+from detectors import CrossRequest, Detector, Finding, Leak, Panel, Prompts
 from detectors.tail import Tail
 from tests.bench.baselines import RULES, pieces
 from tests.bench.interval import interval
 from tests.corpus.clean import Document, documents
-from tests.corpus.collapse import EXACT, EXPLAINED, NEAR, Collapse, collapses
+from tests.corpus.collapse import EXACT, EXPLAINED, NEAR, Collapse, collapses, real_loops
 from tests.corpus.honest import honest
 
 SEED = 7_001
@@ -54,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     false_alarms(clean, made, goals)
     holding(clean[:1_500] + made[:500], goals)
     recall(broken, goals)
+    real(goals)
     cost(clean[:400], goals)
+    cross_request_cost(clean[:400])
     comparison(clean[: options.compare] + made[: options.compare // 3], broken, options.compare, goals)
     tensor_speed(goals)
     print("\nevery goal is met" if not goals.missed else "\ngoals missed: " + "; ".join(goals.missed))
@@ -190,6 +192,19 @@ def recall(broken: Sequence[Collapse], goals: Goals) -> None:
     print("  Code and rows explain repetition, so they are given longer, and are not held to these times.\n")
 
 
+def real(goals: Goals) -> None:
+    """Recorded loops of a real model, judged without their prompts."""
+    loops = [loop for _, loop in real_loops()]
+    seen = [watched(loop) for loop in loops]
+    hits = [caught for caught in seen if caught.finding is not None]
+    print("REAL LOOPS of a small model at temperature 0 (tests/corpus/real_loops.jsonl)")
+    print(f"  found: {share(len(hits), len(loops))}: {goals.check('real loops', len(hits) == len(loops))}")
+    copies = sorted(caught.copies for caught in hits)
+    sight = sum(caught.seen <= max(2 * caught.collapse.period, 200) for caught in hits)
+    print(f"  copies until condemned, median / largest: {_spread(copies)}")
+    print(f"  at most two copies or 200 characters released: {share(sight, len(hits))}\n")
+
+
 class _Nothing:
     """A call that does nothing, to be taken off."""
 
@@ -219,6 +234,26 @@ def cost(group: Sequence[Document], goals: Goals) -> None:
     print(f"  goal: at most 4 us: {goals.check('cost', worst <= 4.0)}\n")
 
 
+def cross_request_cost(group: Sequence[Document]) -> None:
+    """With the prompts of 32 other requests known; on and off in turn, as machines change their minds."""
+    prompts = Prompts(b"bench")
+    for i, document in enumerate(group[200:232]):
+        prompts.add(str(i), document.text)
+    cut = [[d.text[i : i + CHUNK] for i in range(0, len(d.text), CHUNK)] for d in group[:40]]
+    count = sum(map(len, cut))
+    off = on = 0.0
+    for chunks in cut:
+        off += fastest(lambda: Panel(extra=(Tail(), Leak())), chunks)
+        on += fastest(lambda: Panel(extra=(Tail(), Leak(), CrossRequest(prompts, "own", severity="warn"))), chunks)
+    began = time.process_time()
+    for i, document in enumerate(group[:32]):
+        prompts.add(f"more {i}", document.text)
+    add = (time.process_time() - began) / 32
+    print("CROSS-REQUEST ALARM (off by default)")
+    print(f"  a chunk: {off / count * 1e6:.2f} us without it, {on / count * 1e6:.2f} us with it ({on / off:.2f} times)")
+    print(f"  a prompt of {sum(len(d.text) for d in group[:32]) // 32} characters: {add * 1e3:.2f} ms once\n")
+
+
 def fastest(make: Callable[[], Detector | _Nothing], chunks: Sequence[str], rounds: int = 7) -> float:
     """CPU seconds of the quickest of several rounds, so that what else the machine does weighs little."""
     best = math.inf
@@ -245,6 +280,7 @@ def comparison(clean: Sequence[Document], broken: Sequence[Collapse], most: int,
         return found[0].detected_at if found else None
 
     rows: dict[str, tuple[float, float, float]] = {}
+    late_by: dict[str, dict[int, int]] = {}
     for name in ("Outguard", *RULES):
 
         def stop(document: Document | Collapse, name: str = name) -> int | None:
@@ -253,7 +289,7 @@ def comparison(clean: Sequence[Document], broken: Sequence[Collapse], most: int,
             return RULES[name](pieces(document.text))
 
         alarms = sum(stop(document) is not None for document in clean)
-        delays: list[int] = []
+        after = late_by[name] = {}
         shares = []
         for group in (exact, near):
             hits = 0
@@ -261,9 +297,9 @@ def comparison(clean: Sequence[Document], broken: Sequence[Collapse], most: int,
                 at = stop(collapse)
                 if at is not None and at > collapse.onset:  # before the onset it is a false alarm, whatever follows
                     hits += 1
-                    delays.append(len(pieces(collapse.text[collapse.onset : at])))
+                    after[id(collapse)] = len(pieces(collapse.text[collapse.onset : at]))
             shares.append(hits / max(1, len(group)))
-        delays.sort()
+        delays = sorted(after.values())
         late = f"{statistics.median(delays):.0f}, {delays[int(len(delays) * 0.95)]}" if delays else "-"
         false = alarms / len(clean)
         rows[name] = (shares[0], shares[1], false)
@@ -271,7 +307,15 @@ def comparison(clean: Sequence[Document], broken: Sequence[Collapse], most: int,
     mine = rows.pop("Outguard")
     ahead = all(mine[0] >= row[0] and mine[1] >= row[1] and mine[2] <= row[2] for row in rows.values())
     print(f"  goal: ahead in recall and in false alarms: {goals.check('comparison', ahead)}")
-    print("  A rule that fires early fires on honest text too: its delay is short for that price.\n")
+    own = late_by["Outguard"]
+    for name, after in late_by.items():
+        both = after.keys() & own.keys()
+        if name != "Outguard" and both:
+            theirs, mine_too = statistics.median(after[i] for i in both), statistics.median(own[i] for i in both)
+            print(f"  of the {len(both)} loops that {name} sees: median delay {theirs:.0f} tokens, ours {mine_too:.0f}")
+    print("  Delay is the one column in which we are not ahead of every rule, and cannot be: a rule that stops at the")
+    print("  fourth copy stops every honest table, refrain and list that has four. What that rule gains in tokens the")
+    print("  caller does not see: repeats are held from about the second copy on (SEEN, above).\n")
 
 
 def tensor_speed(goals: Goals) -> None:

@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from tests.corpus.words import LANGUAGES, noun, prose, sentence, word
@@ -249,6 +250,21 @@ EXACT: Final = (
 )
 EXPLAINED: Final = ("code", "rows")
 NEAR: Final = ("near: counter", "near: list", "near: digits", "near: white space", "near: counters only")
+
+
+REAL: Final = "real loops"
+
+
+def real_loops() -> list[tuple[str, Collapse]]:
+    """Recorded answers of a real model, each with its prompt (tests/corpus/record_loops.py)."""
+    found = []
+    for line in (Path(__file__).parent / "real_loops.jsonl").read_text(encoding="utf-8").splitlines():
+        told = json.loads(line)
+        single = told["exact"] and told["period"] == 1
+        found.append(
+            (told["prompt"], Collapse(REAL, told["text"], told["onset"], told["period"], told["exact"], single=single))
+        )
+    return found
 
 
 def collapses(each: int, seed: int = 0) -> Iterator[Collapse]:

@@ -51,6 +51,8 @@ LEAKS = [
     ("notes\n</think>Answer.", [("reasoning_tag", "error", 6)]),
     ("<think>\n<think>\n", [("reasoning_tag", "warn", 0), ("reasoning_tag", "error", 8)]),
     ("<think>hm</think>Answer.", [("reasoning_tag", "warn", 0)]),
+    ("<think>\n\n</think>\n\nAnswer.", [("reasoning_tag", "warn", 0)]),
+    ("<think>\n\n</think>\n\n<think>\n\n</think>", [("reasoning_tag", "warn", 0), ("reasoning_tag", "error", 19)]),
     ("<think>hm", [("reasoning_tag", "warn", 0), ("reasoning_tag", "error", 0)]),
     ("Answer. <think>hm</think>", [("reasoning_tag", "error", 8)]),
     ("◁think▷hm◁/think▷", [("reasoning_tag", "warn", 0)]),

@@ -48,6 +48,9 @@ LOOPS = {
     "every word twice": ("".join(f" {w} {w}" for w in (PROSE * 3).split()), 0, "repetition.stutter"),
     "every piece twice": ("".join(w[:4] * 2 + w[4:] * 2 for w in ("x" + PROSE * 3).split()), 0, "repetition.stutter"),
     "rows for ever": ("| a | b |\n|---|---|\n" + "| none | none |\n" * 100, 20, "repetition.rows"),
+    "empty bullets": (PROSE + "\n- " * 80, len(PROSE), "repetition.rows"),
+    "empty numbers": ("".join(f"{i}. \n" for i in range(1, 120)), 0, "repetition.near_loop"),
+    "a paragraph cut at its fourth copy": (PROSE + PARAGRAPH * 4, len(PROSE), "repetition.period"),
     "a refrain of syllables for ever": ("Na na na na, hey Jude\n" * 40, 0, "repetition.period"),
     "emoji and signs between": ("Fine. " + "🌞 a 🐙 🦊, " * 20, 6, "repetition.period"),
     "a sentence without gaps": ("حسنا. " + "مسافرين أخبار." * 12, 6, "repetition.period"),
@@ -91,6 +94,10 @@ HONEST = {
     "a hallelujah": "Hallelujah, hallelujah, hallelujah, hallelujah,\n" * 4,
     "glued syllables": "Hahahahahahahaha HeyHeyHeyHeyHeyHeyHeyHeyHeyHey nananananananana",
     "a list of symbols": "OTH, OTH, OTH, OTH, OTH, OTH, OTH, OTH,\n" * 1,
+    "rows of SQL": "".join(f"INSERT INTO users (id, name) VALUES ({i}, 'user{i}');\n" for i in range(80)),
+    "an empty form": "".join(f"{i}.\n" for i in range(1, 21)) + "- \n" * 12,
+    "floats that count": "[" + " ".join(f"{i}." for i in range(90)) + "]",
+    "a paragraph that comes twice more": PARAGRAPH * 3,
     "a table format": "l l l l l l\n" * 20,
     "a refrain": (f"{PROSE}\nOh come back to me\nOh come back to me\nOh come back to me\n" * 3),
 }  # fmt: skip
@@ -112,6 +119,10 @@ ASKED = {
     "a line of dashes": ("a line of 900 dashes", "-" * 900),
     "a chant": ("Give me the text of a mantra", "Om mani padme hum. " * 12),
     "lyrics": ("Write song lyrics in the style of the eighties", "Around the world, around the world\n" * 12),
+    "a counting song": (
+        "Sing the song of the green bottles",
+        "".join(f"{i} green bottles on the wall, {i - 1} green bottles fall.\n" for i in range(60, 0, -1)),
+    ),
     "a litany": ("Schreib mir ein Gedicht als Litanei", "Herr, erbarme dich unser.\n" * 10),
 }
 
