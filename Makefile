@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-resume bench-store bench-triage bench-trace bench-outage chaos chaos-trace demo-triage proto format clean
+.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-memory bench-resume bench-store bench-triage bench-trace bench-outage chaos chaos-trace demo-triage proto format clean
 
 setup: $(STAMP)
 
@@ -54,6 +54,9 @@ bench-detectors: setup
 
 bench-constraints: setup
 	$(BIN)/python -m tests.bench.constraints $(ARGS)
+
+bench-memory: setup
+	$(BIN)/python -m tests.bench.memory $(ARGS)
 
 bench-resume: setup
 	$(BIN)/python -m tests.bench.resume $(ARGS)
