@@ -82,11 +82,6 @@ _TUNING: Final = frozenset(
 )
 
 
-def consumed_fields(body: Mapping[str, Any]) -> frozenset[str]:
-    """The top-level fields of ``body`` that ``from_openai`` reads: not to be passed on as they came."""
-    return frozenset(field for field in FIELDS if field in body)
-
-
 def from_openai(body: Mapping[str, Any]) -> Constraint | None:
     """What an OpenAI-shaped request body asks of the answer's format, in whichever engine's dialect.
 

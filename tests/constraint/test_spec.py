@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from guard.constraint.spec import Constraint, consumed_fields, from_openai
+from guard.constraint.spec import Constraint, from_openai
 from guard.request import RequestError
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -151,8 +151,3 @@ def test_keys_of_what_few_encoders_take() -> None:
     with pytest.raises(RequestError) as caught:
         _ = Constraint("json_schema", deep, param="p").key
     assert (caught.value.param, caught.value.code) == ("p", "constraint_too_complex")
-
-
-def test_fields_that_are_consumed() -> None:
-    body = {"model": "m", "guided_json": {}, "guided_decoding_backend": "x", "temperature": 1, "regex": None}
-    assert consumed_fields(body) == {"guided_json", "guided_decoding_backend", "regex"}
