@@ -25,11 +25,11 @@ from typing import Any, Final, NamedTuple
 from guard.trace.clickhouse import ClickHouseStore
 from guard.trace.contradictions import contradictions
 from guard.trace.overview import overview
+from guard.trace.place import settle
 from guard.trace.reader import SqlReader
 from guard.trace.record import RequestRecord
 from guard.trace.store import QUERY_ROWS, Target, parse_dsn
 from guard.trace.tail import Tail
-from guard.trace.writer import settle
 from tests.bench.store_rows import DAYS, fill
 from tests.grafana import queries
 
