@@ -127,7 +127,7 @@ CREATE TABLE IF NOT EXISTS attempts
     output_token_ids_le String EPHEMERAL,
     token_logprobs_le String EPHEMERAL,
     runner_up_logprobs_le String EPHEMERAL,
-    output_token_ids Array(UInt32) DEFAULT reinterpret(base64Decode(output_token_ids_le), 'Array(UInt32)') CODEC(ZSTD(1)),
+    output_token_ids Array(UInt32) DEFAULT reinterpret(base64Decode(output_token_ids_le), 'Array(UInt32)') CODEC(T64, ZSTD(1)),
     token_logprobs Array(Float32) DEFAULT reinterpret(base64Decode(token_logprobs_le), 'Array(Float32)') CODEC(ZSTD(1)),
     runner_up_logprobs Array(Float32) DEFAULT reinterpret(base64Decode(runner_up_logprobs_le), 'Array(Float32)')
         CODEC(ZSTD(1)),
