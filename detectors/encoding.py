@@ -8,7 +8,7 @@ The rules:
 - Mojibake is UTF-8 read as Windows-1252. Inside a word ("mÃ¶chte", "donâ€™t") it is hardly ever honest, and twice it
   never is; where it stands alone it takes more of it, and it must be most of what is no ASCII.
 - Control characters are no text: a NUL and those of Latin-1 nowhere, the others in no line that is not code. Tabs, line
-  ends, form feeds and the escape sequences of terminals are let through.
+  ends, form feeds and the escapes of terminals are let through.
 - A tokenizer's own spelling ("Ġthe", "<0xE2>") never belongs into text, but tokenizers are written about, so it must
   replace spaces or come in rows.
 """
@@ -49,9 +49,7 @@ _MOJIBAKE: Final = re.compile(
 )
 _CERTAIN: Final = ("\u00e2\u20ac", "\u00f0\u0178")
 _SPOKEN_OF: Final = ("mojibake", "encod", "decod", "utf-8", "utf8", "latin", "1252", "charset")
-_CONTROL: Final = re.compile(
-    "[\\x00-\\x08\\x0e-\\x1a\\x1c-\\x1f\\x7f-\\x84\\x86-\\x9f]|\\x1b(?=[^\\[\\]()#%=>0-9A-Za-z\\\\])"
-)
+_CONTROL: Final = re.compile("[\\x00-\\x08\\x0e-\\x1a\\x1c-\\x1f\\x7f-\\x84\\x86-\\x9f]")
 _BACKSLASHES: Final = 3
 """A control character in a line with so many is part of a pattern or of markup."""
 _RAW_SIGNS: Final = frozenset("\u0120\u010a\u2581")
@@ -123,12 +121,7 @@ class Encoding:
             return ()
         start = self._seen
         self._seen = seen = start + len(text)
-        if (
-            self._calm
-            and ">" not in text
-            and text.isascii()
-            and (text.isprintable() or not (_CONTROL.search(text) or text[-1] == "\x1b"))
-        ):
+        if self._calm and ">" not in text and text.isascii() and (text.isprintable() or not _CONTROL.search(text)):
             recent = self._recent + text
             self._recent = recent if len(recent) < _KEPT else recent[-_LOOK_BACK:]
             self.doubt = seen
@@ -143,9 +136,7 @@ class Encoding:
         if self._raw:
             self._spaces += text.count(" ", max(0, self._raw_onset - start))
         self._recent = (self._recent + text)[-_LOOK_BACK:]
-        self._calm = (
-            not self._raw and self._waiting < 0 and self._recent[-1:] not in _RAW_SIGNS and self._recent[-1:] != "\x1b"
-        )
+        self._calm = not self._raw and self._waiting < 0 and self._recent[-1:] not in _RAW_SIGNS
         if not found:
             self.doubt = seen if self._waiting < 0 else max(self.doubt, self._waiting)
             return ()
@@ -272,12 +263,9 @@ class Encoding:
         return any(word in recent for word in _SPOKEN_OF)
 
     def _controls(self, text: str, start: int) -> Sequence[Finding]:
-        escaped = self._recent[-1:] == "\x1b"
-        whole = "\x1b" + text if escaped else text
-        shift = start - escaped
-        for match in _CONTROL.finditer(whole):
+        for match in _CONTROL.finditer(text):
             char = match.group()
-            before = (self._recent + text[: max(shift + match.start() - start, 0)])[-160:]
+            before = (self._recent + text[: match.start()])[-160:]
             line = before[before.rfind("\n") + 1 :]
             if char != "\0" and char < "\x80":
                 if line.startswith(("\t", "    ")) or line.count("\\") >= _BACKSLASHES or line[-1:] in _OPEN:
@@ -285,7 +273,7 @@ class Encoding:
             elif line[-1:] in _OPEN:
                 continue
             message = "a control character stands in the text"
-            at = shift + match.start()
+            at = start + match.start()
             evidence = {"character": f"U+{ord(char):04X}", "before": line[-12:]}
             return (
                 Finding(
@@ -294,7 +282,7 @@ class Encoding:
                     message,
                     self._channel,
                     at,
-                    at + 1 + (char == "\x1b"),
+                    at + 1,
                     0.9,
                     evidence,
                 ),
