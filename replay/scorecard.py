@@ -15,18 +15,19 @@ from replay.faithful import Forced, Match, Tools, long, match
 State = Literal["pass", "fail", "not measured"]
 
 THRESHOLDS: Final[Mapping[str, float]] = {
-    "token_match": 0.98,
+    "token_match": 0.95,
     "beyond_rounding": 0.001,
     "kl_mean": 0.05,
-    "long_token_match": 0.97,
+    "long_token_match": 0.93,
     "prompt_equality": 1.0,
     "tool_trigger_f1": 0.8,
     "schema_accuracy": 0.95,
     "tool_choice": 0.95,
     "sound": 1.0,
 }
-"""Least values, save of AT_MOST. A bf16 deployment of the same weights meets them (measured: ``make demo-triage``).
-They are ours, and meant to be set by who knows the deployment: the tighter the closer to the golden engine."""
+"""Least values, save of AT_MOST. Rounding alone costs 1 to 3 % of the matches (published for fp8; measured for bf16 on
+a small model by ``make demo-triage``: 2 %), another model 20 % and more. They are ours, and meant to be set by who
+knows the deployment; what no rounding explains is the strict one."""
 
 AT_MOST: Final = frozenset({"beyond_rounding", "kl_mean"})
 

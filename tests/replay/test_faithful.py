@@ -172,8 +172,8 @@ def test_nothing_measured_does_not_pass() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "state"),
     [
-        ("token_match", 0.98, "pass"),
-        ("token_match", 0.979, "fail"),
+        ("token_match", 0.95, "pass"),
+        ("token_match", 0.949, "fail"),
         ("kl_mean", 0.05, "pass"),
         ("kl_mean", 0.051, "fail"),
         ("beyond_rounding", 0.0, "pass"),
