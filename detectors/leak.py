@@ -42,6 +42,7 @@ _HEAD_CHARS: Final = 400
 _SPAN_CHARS: Final = 400
 """How long a marker may wait for the backtick that makes it code, or for the end of its string."""
 _CODE: Final = frozenset('=(){};:_"')
+_TAG: Final = re.compile(r"</[a-z][a-z0-9]*>|<[a-z][a-z0-9]* [a-z-]+=")
 _CODE_CHARS: Final = 64
 """How far back signs of code are looked for."""
 _UNREAD: Final = 256
@@ -191,11 +192,13 @@ class Leak:
         return buffer[start - most : start] if start >= most else (self._past + buffer[:start])[-most:]
 
     def _is_index(self, buffer: str, start: int) -> bool:
-        """Whether a bracket, and at most a letter behind it, indexes something in code. Markers begin like that too,
-        and there are many more indexes: such a bracket is not waited with."""
-        if len(buffer) - start > 2 or buffer[start] not in "[]" or self._reported or self._tool_seen:
+        """Whether a bracket, and at most a letter behind it, indexes something in code, or begins a tag where tags are
+        common. Markers begin like that too, and there are many more of those: such a bracket is not waited with."""
+        if len(buffer) - start > 2 or self._reported or self._tool_seen or self._thought:
             return False
         before = self._before(buffer, start, _CODE_CHARS)
+        if buffer[start] == "<":
+            return _TAG.search(before) is not None
         if buffer[start] == "]":
             return before.count("[") > before.count("]")
         return (before[-1:].isalnum() or before[-1:] in ("_", "]", ")", '"', "'")) and not _CODE.isdisjoint(before)
