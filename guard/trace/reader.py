@@ -27,7 +27,7 @@ T = TypeVar("T")
 TIMES: Final = frozenset({"started_at", "reported_at", "first_at", "last_at"})
 BODIES: Final = frozenset({"request_body", "output_text"})
 
-TOGETHER: Final = 50
+TOGETHER: Final = 25
 """How many whole requests are asked for at once."""
 
 SLACK_US: Final = 60_000_000
