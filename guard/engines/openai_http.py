@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
-from guard.engines.contract import Capabilities, EngineError, EngineRequest, Health
+from guard.engines.contract import Capabilities, EngineError, EngineRequest, Health, Raw
 from guard.engines.dialects import WireRequest, capabilities, write_request
 from guard.engines.error_body import read_error_body, retry_after_seconds
 from guard.engines.http import MAX_ERROR_BYTES, MAX_WHOLE_BYTES, HttpPool
@@ -50,10 +50,11 @@ class Reader(Protocol):
 
 
 class HttpStream:
-    """One answer being read. Its last event is a Closed or a Fault."""
+    """One answer being read. Its last event is a Closed or a Fault. ``raw``: where it was asked for in tokens."""
 
-    def __init__(self, exchange: Exchange, reader: Reader, unenforced: tuple[str, ...]) -> None:
+    def __init__(self, exchange: Exchange, reader: Reader, unenforced: tuple[str, ...], raw: Raw | None = None) -> None:
         self.unenforced = unenforced
+        self.raw = raw
         self._exchange = exchange
         self._reader = reader
         self._whole = exchange.headers.get("content-type", "").lower().startswith("application/json")

@@ -21,8 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from guard.engines.contract import EngineError, EngineRequest, EngineStream, Health, Prefix, Raw, ResumeUnsupported
-from guard.engines.http_exchange import Exchange
-from guard.engines.openai_http import HttpStream, OpenAIHttpEngine, Reader
+from guard.engines.openai_http import HttpStream, OpenAIHttpEngine
 from guard.engines.openai_reader import OpenAIReader
 from guard.engines.tokens import native
 from guard.engines.tokens.reader import TokenReader, Wire
@@ -36,14 +35,6 @@ KEPT_PROMPTS: Final = 500_000
 _FORCED: Final = ("required", "named")
 _FORCES_CALLS: Final = ("vllm", "sglang")
 _IN_THE_PROMPT: Final = frozenset({"chat_template_kwargs", "continue_final_message", "add_generation_prompt"})
-
-
-class TokenStream(HttpStream):
-    """What it reads is raw."""
-
-    def __init__(self, exchange: Exchange, reader: Reader, unenforced: tuple[str, ...], raw: Raw) -> None:
-        super().__init__(exchange, reader, unenforced)
-        self.raw = raw
 
 
 class TokenHttpEngine:
@@ -112,7 +103,7 @@ class TokenHttpEngine:
             top=asked.sampling.top_logprobs or 0,
         )
         raw = Raw(tokenizer.vocabulary.name, prompt, tokenizer.template_hash)
-        return TokenStream(exchange, reader, wire.unenforced, raw)
+        return HttpStream(exchange, reader, wire.unenforced, raw)
 
     async def tokenizer(self) -> ChatTokenizer:
         """Loaded once. Raises EngineError."""
