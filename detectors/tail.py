@@ -22,6 +22,8 @@ from typing import Final
 from detectors.finding import Finding
 
 LEAVE: Final = 3
+LEAVE_DIGITS: Final = 16
+"""Within a text: floats end in as many noughts or nines."""
 MOST: Final = 32
 """Longer runs have been looked at by the repetition detector, whose word counts from there on."""
 
@@ -57,6 +59,8 @@ class Tail:
         self._seen = seen = self._seen + size
         run = self._run
         leave = 0 if last == _TOKEN_0 or (run == seen and self._odd(last)) else LEAVE
+        if run < seen and "0" <= last <= "9":
+            leave = LEAVE_DIGITS
         alone = last in _LEFT_ALONE and (run < seen or last in " \t")
         held = leave < run <= MOST and not alone
         self.doubt = seen - run + leave if held else seen
