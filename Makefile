@@ -33,9 +33,10 @@ demo: setup
 test: setup
 	$(BIN)/pytest $(ARGS)
 
-# the tests of what is compiled, on what was compiled
-COMPILED_TESTS := tests/detectors tests/constraint tests/toolcall tests/engines tests/server tests/test_stream.py \
-	tests/test_relay.py tests/test_pipeline.py tests/test_enforce.py
+# the tests of what is compiled, on what was compiled; left out is what replaces a function that is now in C
+COMPILED_TESTS := tests/detectors tests/constraint tests/toolcall tests/test_stream.py tests/test_relay.py \
+	tests/test_pipeline.py tests/engines/test_sse.py tests/engines/test_openai_reader.py tests/engines/test_recordings.py \
+	--deselect tests/test_relay.py::test_a_guard_that_fails_on_the_short_way_is_an_error
 test-compiled: compiled
 	PYTHONPATH=$(COMPILED) $(BIN)/pytest $(COMPILED_TESTS) $(ARGS)
 
