@@ -44,6 +44,8 @@ EVENTS: list[Any] = [
     Finished(0, "stop", Usage(1, 2, 3, 4, 5), Verdicts("ok", "failed", "unknown"), 2, 9, "END"),
 ]
 
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
 
 async def use(served: Any, work: Callable[[Client], Any], **options: Any) -> Any:
     """The client blocks, so it works in a thread beside the server's loop."""
@@ -141,12 +143,14 @@ async def test_check_guards_an_event_stream(serve: Any) -> None:
 async def test_engines_outcomes_keys_and_tenants(serve: Any) -> None:
     async with serve(api_keys=("k",)) as served:
         engines = await use(served, lambda client: client.engines("m"), api_key="k")
-        await use(served, lambda client: client.report_outcome("t", False, tool_call_id="c", detail="no"), api_key="k")
+        await use(
+            served, lambda client: client.report_outcome(TRACE, False, tool_call_id="c", detail="no"), api_key="k"
+        )
         await use(served, lambda client: client.generate("m", "hi").text(), api_key="k", tenant="acme")
         assert [(one.name, one.ok) for one in engines] == [("a", True), ("b", False)]
-        assert served.service.outcomes == [Outcome("t", "c", False, "no")]
+        assert served.service.outcomes == [Outcome(TRACE, "c", False, "no")]
         assert served.service.requests[0].tenant == "acme"
-        for work in (Client.engines, lambda client: client.report_outcome("t", True)):
+        for work in (Client.engines, lambda client: client.report_outcome(TRACE, True)):
             with pytest.raises(CallError) as caught:
                 await use(served, work)
             assert caught.value.code == "unauthenticated"
