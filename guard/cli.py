@@ -16,7 +16,7 @@ import click
 
 from guard import __version__
 from guard.logs import configure
-from guard.options import age, as_json, config_option, read_config, reading
+from guard.options import age, as_json, checked, config_option, config_text, read_config, reading
 from guard.policy_command import policy
 from guard.store_command import store
 from guard.traces_command import traces
@@ -59,6 +59,7 @@ def main() -> None:
 Examples:
   outguard serve --config deploy/outguard.yaml
   OUTGUARD_CONFIG=/etc/outguard.yaml outguard serve --log-level debug
+  kill -HUP PID   # with workers above 1: read the configuration again
 
 Exit codes: 0 stopped by a signal, 2 the configuration is wrong or an address is taken."""
 )
@@ -70,15 +71,37 @@ Exit codes: 0 stopped by a signal, 2 the configuration is wrong or an address is
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="What is logged to standard error. Content never is.",
 )
-def serve(config_path: Path, log_level: str) -> None:
-    """Serve gRPC and the OpenAI HTTP API in front of the configured engines."""
+@click.option("--worker", is_flag=True, hidden=True)  # one that a supervisor has started (guard/worker.py)
+def serve(config_path: Path, log_level: str, worker: bool) -> None:
+    """Serve gRPC and the OpenAI HTTP API in front of the configured engines.
+
+    With workers above 1 in the configuration, so many processes share the addresses under a supervisor, which replaces
+    one that dies, and at SIGHUP reads the file again: new workers take over, the old ones end when their answers have,
+    and a file with a mistake changes nothing. A single process (workers: 1) does not reload; SIGHUP ends it.
+    """
     configure(log_level)
-    config = read_config(config_path)
     from guard.config import place_of
-    from guard.serve import ServeError, run
+    from guard.server.listener import ServeError
 
     try:
-        run(config, lambda line: click.echo(line))
+        if worker:
+            from guard.worker import receive_assignment
+
+            assignment = receive_assignment()
+            config = checked(config_path, assignment.config)
+            from guard.serve import run
+
+            run(config, click.echo, assignment)
+            return
+        text = config_text(config_path)
+        config = checked(config_path, text)
+        if config.workers > 1:
+            from guard.supervisor import supervise
+
+            sys.exit(supervise(config, text, config_path, ("--log-level", log_level), click.echo))
+        from guard.serve import run
+
+        run(config, click.echo)
     except ServeError as error:
         click.echo(f"{place_of(config_path, error.key)}: {error}", err=True)
         sys.exit(2)

@@ -185,7 +185,10 @@ class Listen(_Section):
 
 
 class Config(_Section):
+    """``workers``: processes that share the addresses (guard/supervisor.py)."""
+
     listen: Listen = Listen()
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
     engines: Annotated[tuple[EngineConfig, ...], Field(min_length=1)]
     routes: Annotated[tuple[RouteConfig, ...], Field(min_length=1)]
     policies: Annotated[dict[str, Policy], Field(validate_default=True)] = {}

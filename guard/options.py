@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from guard.config import Config, ConfigError, TraceConfig, load_config
+from guard.config import Config, ConfigError, TraceConfig, parse_config, read_text
 from guard.trace.store import AmbiguousTrace, StoreError, Target, TraceReader, open_store, parse_dsn
 
 config_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
@@ -40,8 +40,25 @@ def age(_: click.Context, __: click.Parameter, value: str | None) -> float | Non
 
 def read_config(path: Path) -> Config:
     """The configuration, or the end of the process with exit code 2 and every mistake on a line of its own."""
+    return checked(path, config_text(path))
+
+
+def config_text(path: Path) -> str:
+    """What the file says. Ends the process as ``read_config`` does."""
+    with _mistakes():
+        return read_text(path)
+
+
+def checked(path: Path, text: str) -> Config:
+    """The configuration that the file at ``path`` is, or was. Ends the process as ``read_config`` does."""
+    with _mistakes():
+        return parse_config(text, str(path))
+
+
+@contextmanager
+def _mistakes() -> Iterator[None]:
     try:
-        return load_config(path)
+        yield
     except ConfigError as error:
         for problem in error.problems:
             click.echo(problem, err=True)

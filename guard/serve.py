@@ -24,25 +24,20 @@ from guard.pipeline import Pipeline
 from guard.probing import Prober
 from guard.server.asgi import serve_http
 from guard.server.grpc import create_server
+from guard.server.listener import ServeError
 from guard.server.openai import OpenAIApp
 from guard.server.pages import Pages
+from guard.worker import Assignment
 
 DRAIN_SECONDS = 20.0
 Announce = Callable[[str], None]
 
 
-class ServeError(Exception):
-    """Why the sidecar could not start: ``key`` of the configuration leads to something that cannot be had."""
-
-    def __init__(self, key: str, message: str) -> None:
-        super().__init__(f"{key}: {message}")
-        self.key = key
-
-
-def run(config: Config, announce: Announce) -> None:
-    """Serve until a signal comes. ``announce`` gets one line for each address once it takes requests."""
+def run(config: Config, announce: Announce, assignment: Assignment | None = None) -> None:
+    """Serve until a signal comes. ``announce`` gets one line for each address once it takes requests. ``assignment``:
+    for one of several workers, whose addresses are there already. Raises ServeError."""
     _quiet_collector()
-    uvloop.run(serve(config, announce))
+    uvloop.run(serve(config, announce, assignment))
 
 
 def _quiet_collector() -> None:
@@ -52,7 +47,7 @@ def _quiet_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-async def serve(config: Config, announce: Announce) -> None:
+async def serve(config: Config, announce: Announce, assignment: Assignment | None = None) -> None:
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
         engines = {engine.name: build_engine(engine) for engine in config.engines}
@@ -77,7 +72,11 @@ async def serve(config: Config, announce: Announce) -> None:
         if config.listen.grpc:
             try:
                 grpc_server, port = create_server(
-                    pipeline, address=config.listen.grpc, api_keys=keys, max_message_bytes=config.limits.max_body_bytes
+                    pipeline,
+                    address=assignment.grpc if assignment is not None else config.listen.grpc,
+                    api_keys=keys,
+                    max_message_bytes=config.limits.max_body_bytes,
+                    shared=assignment is not None,
                 )
             except RuntimeError as error:
                 raise ServeError("listen.grpc", f"{config.listen.grpc} cannot be bound (its port is taken?)") from error
@@ -95,7 +94,8 @@ async def serve(config: Config, announce: Announce) -> None:
                 pages=Pages(config),
             )
             try:
-                http_server = serve_http(app, host, int(wanted), grace=int(DRAIN_SECONDS))
+                listener = assignment.http if assignment is not None else None
+                http_server = serve_http(app, host, int(wanted), fd=listener, grace=int(DRAIN_SECONDS))
             except OSError as error:
                 raise ServeError("listen.http", f"{config.listen.http} cannot be bound: {error.strerror}") from error
             serving = asyncio.ensure_future(http_server.serve())

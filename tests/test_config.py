@@ -68,6 +68,7 @@ def test_a_small_file_is_enough() -> None:
             "c.yaml:4: engines[0].reasoning_format: 'deepseek' is no known format (there are: apertus, ",
         ),
         (("  - model: m\n", "  - model: m\n    balance: random\n"), "c.yaml:9: routes[0].balance: "),
+        (("routes:", "workers: 0\nroutes:"), "c.yaml:7: workers: input should be greater than or equal to 1"),
         (("routes:", "health: {failures: 0}\nroutes:"), "c.yaml:7: health.failures: "),
         (("routes:", "health: {mode: on}\nroutes:"), "c.yaml:7: health.mode: "),
         (

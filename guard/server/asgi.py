@@ -18,6 +18,8 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from guard.server.listener import listening
+
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -253,7 +255,7 @@ def serve_http(
 
     ``grace``: seconds that answers under way are given at shutdown. Raises OSError when the address cannot be bound.
     """
-    listener = _bind(host, port) if fd is None else socket.socket(fileno=fd)
+    listener = listening(host, port) if fd is None else socket.socket(fileno=fd)
     logging.getLogger("uvicorn.error").addFilter(_cut_on_purpose)
     config = uvicorn.Config(
         app,
@@ -269,23 +271,6 @@ def serve_http(
         timeout_graceful_shutdown=grace,
     )
     return HttpServer(config, listener)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    host = host.removeprefix("[").removesuffix("]")
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(2048)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener
 
 
 def _cut_on_purpose(record: logging.LogRecord) -> bool:

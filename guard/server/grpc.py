@@ -57,18 +57,20 @@ def create_server(
     address: str,
     api_keys: Sequence[str] = (),
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+    shared: bool = False,
 ) -> tuple[grpc.aio.Server, int]:
     """A server that is bound to ``address`` (host:port, port 0 for any free one) and not started, and its port.
 
     Call it where the event loop runs. With ``api_keys``, calls must carry one of them as ``authorization: Bearer KEY``;
-    health and reflection ask for none. A larger message than ``max_message_bytes`` is RESOURCE_EXHAUSTED. Raises
+    health and reflection ask for none. A larger message than ``max_message_bytes`` is RESOURCE_EXHAUSTED. ``shared``:
+    other workers serve the port as well; else a second server on it is a mistake, not a share of the calls. Raises
     RuntimeError when the address cannot be had.
     """
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", max_message_bytes),
             ("grpc.max_send_message_length", max_message_bytes),
-            ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a share of the calls
+            ("grpc.so_reuseport", int(shared)),
             # a model may think for minutes before its first token; callers may ask meanwhile whether we are there
             ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ("grpc.keepalive_permit_without_calls", 1),

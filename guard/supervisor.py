@@ -1,0 +1,168 @@
+"""The supervisor of several worker processes that share the sidecar's addresses.
+
+- Every worker accepts from one listening HTTP socket, which the supervisor holds: what waits to be accepted is lost
+  neither by a crash nor by a reload. gRPC binds for itself, so its workers share a port that the supervisor keeps for
+  them (SO_REUSEPORT).
+- Of a set of workers the first shows whether the configuration can be served; the others start when it can. The
+  addresses are announced when all of them take requests.
+- A worker that ends unasked is replaced, after a pause that doubles while that goes on; the others never notice.
+- SIGHUP reads the file again. What is wrong with it is logged, and the old workers stay. Else new ones are started, and
+  when all of them take requests the old ones are told to end, each when its answers have. Addresses need a restart.
+- SIGTERM and SIGINT are passed on, and the supervisor ends when the workers have; a second one ends them at once.
+- A worker ends in order when the supervisor is gone, however that came about (guard/worker.py).
+
+Engines' health, limits and queues are each worker's own; so are its numbers, which carry the label ``worker``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from guard.config import Config, ConfigError, parse_config, place_of, read_text
+from guard.server.listener import ServeError, listening, reserved
+from guard.workers import StartFailed, Workers
+
+log: Final = logging.getLogger(__name__)
+
+Announce = Callable[[str], None]
+
+
+class Addresses:
+    """What the workers share; made once. Raises ServeError."""
+
+    def __init__(self, config: Config) -> None:
+        self.wanted = {"listen.http": config.listen.http, "listen.grpc": config.listen.grpc}
+        self.grpc = ""
+        self._keeper: socket.socket | None = None
+        self.http: socket.socket | None = None
+        self.lines: list[str] = []
+        if config.listen.grpc:
+            self._keeper = _bind(reserved, "grpc", config.listen.grpc)
+            host, port = config.listen.grpc.rpartition(":")[0], self._keeper.getsockname()[1]
+            self.grpc = f"{host}:{port}"
+            self.lines.append(f"grpc {self.grpc}")
+        if config.listen.http:
+            self.http = _bind(listening, "http", config.listen.http)
+            self.lines.append("http {}:{}".format(*self.http.getsockname()[:2]))
+
+    def close(self) -> None:
+        for one in (self._keeper, self.http):
+            if one is not None:
+                one.close()
+
+
+def _bind(make: Callable[[str, int], socket.socket], key: str, address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    try:
+        return make(host, int(port))
+    except OSError as error:
+        raise ServeError(f"listen.{key}", f"{address} cannot be bound: {error.strerror}") from error
+
+
+class Supervisor:
+    """``text``: what ``path`` said when it was read as ``config``; ``command`` starts a worker. Raises ServeError."""
+
+    def __init__(self, config: Config, text: str, path: Path, command: Sequence[str]) -> None:
+        self._path = path
+        self._command = command
+        self._addresses = Addresses(config)
+        self._workers = self._set(config, text)
+        self._code = 0
+        self._retiring: dict[Workers, asyncio.Task[None]] = {}
+        self._asked = asyncio.Event()
+        self._stop = asyncio.Event()
+
+    async def run(self, announce: Announce) -> int:
+        """Until a signal comes; the exit code. Raises StartFailed or OSError when no first workers can be had."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._asked.set)
+        work = asyncio.create_task(self._work(announce))
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait([work, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not self._stop.is_set():
+                work.result()
+        finally:
+            self._addresses.close()  # what comes now finds a closed door as soon as the workers have closed theirs
+            for one in (work, stopping):
+                one.cancel()
+            await asyncio.gather(work, stopping, return_exceptions=True)
+            await asyncio.gather(self._workers.end(), *self._retiring.values())
+        return self._code
+
+    def _set(self, config: Config, text: str) -> Workers:
+        http = self._addresses.http
+        return Workers(config, text, None if http is None else http.fileno(), self._addresses.grpc, self._command)
+
+    def _on_stop(self, number: int) -> None:
+        every = (self._workers, *self._retiring)
+        for workers in every:
+            if self._stop.is_set():
+                workers.kill()
+                self._code = 128 + number
+            else:
+                workers.tell()
+        self._stop.set()
+
+    async def _work(self, announce: Announce) -> None:
+        await self._workers.start()
+        for line in self._addresses.lines:
+            announce(line)
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            await self._reload()
+
+    async def _reload(self) -> None:
+        try:
+            text = read_text(self._path)
+            config = parse_config(text, str(self._path))
+            self._check_addresses(config)
+        except ConfigError as error:
+            for problem in error.problems:
+                log.error("%s", problem)
+            log.error("the configuration is not taken, and the one before it stays")
+            return
+        workers = self._set(config, text)
+        try:
+            await workers.start()
+        except (StartFailed, OSError) as error:
+            log.error("the configuration is not taken, and the one before it stays: %s", error)
+            return
+        old, self._workers = self._workers, workers
+        self._retiring[old] = asyncio.create_task(self._retire(old))
+        log.info("the configuration is read again, and %d workers run it", config.workers)
+
+    def _check_addresses(self, config: Config) -> None:
+        """Raises ConfigError."""
+        now = {"listen.http": config.listen.http, "listen.grpc": config.listen.grpc}
+        changed = [key for key, address in now.items() if address != self._addresses.wanted[key]]
+        if changed:
+            raise ConfigError([f"{place_of(self._path, key)}: {key}: changes with a restart only" for key in changed])
+
+    async def _retire(self, workers: Workers) -> None:
+        await workers.end()
+        del self._retiring[workers]
+
+
+def supervise(config: Config, text: str, path: Path, options: Sequence[str], announce: Announce) -> int:
+    """The exit code. ``options``: of ``outguard serve``, for the workers. Raises ServeError."""
+    command = [sys.executable, "-P", "-m", "guard", "serve", "--worker", "--config", str(path), *options]
+
+    async def run() -> int:
+        return await Supervisor(config, text, path, command).run(announce)
+
+    try:
+        return asyncio.run(run())
+    except StartFailed as error:
+        log.error("%s", error)
+        return error.code if error.code > 0 else 1

@@ -1,0 +1,154 @@
+"""The worker processes of one reading of the configuration: started, replaced when they end unasked, and ended.
+
+The first shows whether the configuration can be served, and the others start when it can. A worker that ends unasked is
+replaced after a pause, which doubles while that goes on; the others never notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from guard.config import Config
+from guard.worker import Assignment
+
+log: Final = logging.getLogger(__name__)
+
+RESTART_SECONDS: Final = (0.2, 10.0)
+"""The first and the longest pause before a worker that ended is replaced."""
+
+STEADY_SECONDS: Final = 30.0
+"""A worker that lived so long ended for another reason than the one before it."""
+
+START_SECONDS: Final = 300.0
+"""One that takes no requests by then never will; a model in the worker's own process takes minutes to load."""
+
+STOP_SECONDS: Final = 45.0
+"""A worker that was told to end has its drain and its trace writer's end; then it is killed."""
+
+
+class StartFailed(Exception):
+    """A worker ended before it took requests; it has said why on standard error."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"a worker {_ended_with(code)} before it took requests")
+        self.code = code
+
+
+class Workers:
+    """``text``: the configuration as it was read. ``http``: the descriptor of the listening socket; None: HTTP is off.
+    ``grpc``: host:port; empty: gRPC is off. ``command`` starts a worker."""
+
+    def __init__(self, config: Config, text: str, http: int | None, grpc: str, command: Sequence[str]) -> None:
+        self._count = config.workers
+        self._text = text
+        self._http = http
+        self._grpc = grpc
+        self._command = command
+        self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._keepers: list[asyncio.Task[None]] = []
+        self._ending = False
+
+    async def start(self) -> None:
+        """Until all take requests. Raises StartFailed or OSError, and none is left then."""
+        try:
+            await self._start(0)
+            rest = (self._start(slot) for slot in range(1, self._count))
+            for failed in await asyncio.gather(*rest, return_exceptions=True):
+                if failed is not None:
+                    raise failed
+        except BaseException:
+            await self.end()
+            raise
+        self._keepers = [asyncio.create_task(self._keep(slot)) for slot in range(self._count)]
+
+    def tell(self) -> None:
+        """That they are to end, each when its answers have."""
+        if not self._ending:
+            self._ending = True
+            self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._ending = True
+        self._signal(signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Tell them, and wait until they have."""
+        self.tell()
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await asyncio.gather(*(_ended(process) for process in self._processes.values()))
+
+    def _signal(self, number: int) -> None:
+        for process in self._processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)
+
+    async def _start(self, slot: int) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=() if self._http is None else (self._http,),
+            start_new_session=True,  # a Ctrl-C is for the supervisor, which then ends its workers in order
+        )
+        self._processes[slot] = process
+        if self._ending:  # since a moment ago
+            process.terminate()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        told = Assignment(self._text, slot, self._http, self._grpc)
+        process.stdin.write(msgspec.json.encode(told) + b"\n")
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                for _ in range((self._http is not None) + bool(self._grpc)):  # its addresses, of which it tells each
+                    if not await process.stdout.readline():
+                        raise StartFailed(await process.wait())
+        except TimeoutError:
+            process.kill()
+            raise StartFailed(await process.wait()) from None
+        log.info("worker %d (process %d) takes requests", slot, process.pid)
+
+    async def _keep(self, slot: int) -> None:
+        pause, longest = RESTART_SECONDS
+        began = time.monotonic()
+        while True:
+            process = self._processes[slot]
+            code = await process.wait()
+            if self._ending:
+                return
+            log.error("worker %d (process %d) %s and is replaced", slot, process.pid, _ended_with(code))
+            if time.monotonic() - began > STEADY_SECONDS:
+                pause = RESTART_SECONDS[0]
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, longest)
+            began = time.monotonic()
+            try:
+                await self._start(slot)
+            except StartFailed:
+                pass  # its end is seen above
+            except OSError as error:
+                log.error("worker %d cannot be started: %s", slot, error)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        log.error("process %d did not end within %g s and is killed", process.pid, STOP_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _ended_with(code: int) -> str:
+    return f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
