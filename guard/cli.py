@@ -80,7 +80,7 @@ def serve(config_path: Path, log_level: str, worker: bool) -> None:
     and a file with a mistake changes nothing. A single process (workers: 1) does not reload; SIGHUP ends it.
     """
     configure(log_level)
-    from guard.config import place_of
+    from guard.checked_yaml import place_of
     from guard.server.listener import ServeError
 
     try:

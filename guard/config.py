@@ -9,41 +9,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 from urllib.parse import quote
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from guard.checked_yaml import Problems, parse_yaml, read_text
 from guard.constraint.formats.families import FORMATS
 from guard.constraint.formats.reasoning import FORMATS as REASONING_FORMATS
 from guard.cross_request import CrossRequestSettings
 from guard.engines.tokens.check import wrong_tokens
 from guard.health.settings import HealthSettings
 from guard.limits import Limits
-from guard.section import MayBeOff, Seconds
+from guard.section import MayBeOff, Seconds, Section
 from guard.thresholds import Thresholds
 from guard.trace.store import parse_dsn
 from guard.triage_settings import TriageSettings
 
-Section = TypeVar("Section", bound=BaseModel)
 Dialect = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "plain", "torch"]
 Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:-]*$")]
 
 
-class ConfigError(Exception):
-    """``problems`` are lines of the form ``file:line: key: what is wrong``."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Timeouts(_Section):
+class Timeouts(Section):
     """Seconds. ``first_token`` runs from the sent request to the first byte of the answer, ``between_tokens`` between
     two reads of a stream, ``total`` over the whole attempt."""
 
@@ -53,7 +40,7 @@ class Timeouts(_Section):
     total: Seconds = 1800.0
 
 
-class EngineConfig(_Section):
+class EngineConfig(Section):
     """One engine. ``model`` is the name it serves under (the caller's name is sent when empty); ``version``, ``image``,
     ``cluster``, ``node`` and ``precision`` are the axes that a failure is later attributed to. ``constraints``: guard
     never sends the format that a caller asked for to this engine, and keeps to it by itself. ``tool_format`` and
@@ -69,7 +56,7 @@ class EngineConfig(_Section):
     constraints: Literal["engine", "guard"] = "engine"
     model: str = ""
     api_key_env: str = ""
-    headers: dict[str, str] = {}
+    headers: dict[str, str] = Field(default_factory=dict)
     version: str = ""
     image: str = ""
     cluster: str = ""
@@ -102,7 +89,7 @@ class EngineConfig(_Section):
         return os.environ.get(self.api_key_env) if self.api_key_env else None
 
 
-class RouteConfig(_Section):
+class RouteConfig(Section):
     """``engines``: ordered are tried in this order; least_loaded are asked by what they have to do, one prompt's
     beginning rather by the engine that knows it (guard/routing.py)."""
 
@@ -112,7 +99,7 @@ class RouteConfig(_Section):
     balance: Literal["ordered", "least_loaded"] = "ordered"
 
 
-class Policy(_Section):
+class Policy(Section):
     """How an answer is guarded.
 
     ``detectors``: enforce acts on what they find, observe only records it, off does not run them. ``constraints``: the
@@ -140,17 +127,17 @@ class Policy(_Section):
     thresholds: Thresholds = Thresholds()
 
 
-class Retention(_Section):
+class Retention(Section):
     """What content a trace may hold: full, hash (keyed fingerprints) or none. ``default`` is for callers that say
     nothing, ``max`` is the most that a caller may ask for; ``tenants`` lower it further. The strictest always wins."""
 
     default: Literal["full", "hash", "none"] = "none"
     max: Literal["full", "hash", "none"] = "full"
-    tenants: dict[str, Literal["full", "hash", "none"]] = {}
+    tenants: dict[str, Literal["full", "hash", "none"]] = Field(default_factory=dict)
     hash_key_env: str = ""
 
 
-class TraceConfig(_Section):
+class TraceConfig(Section):
     """``store``: ``chdb:///path`` (embedded), ``http://user@host:8123/database`` (a ClickHouse server), or ``none``.
     ``password_env`` names the variable that holds the user's password. ``metrics_interval``: seconds between two looks
     at the metrics pages of the engines that have a ``metrics_url``."""
@@ -172,7 +159,7 @@ class TraceConfig(_Section):
         return f"{scheme}://{user}:{quote(password, safe='')}@{place}" if password and at else self.store
 
 
-class Listen(_Section):
+class Listen(Section):
     """host:port; port 0 takes a free one; an empty string turns the protocol off. ``api_keys_env`` names a variable
     with comma-separated keys that callers must present; empty: none is asked for."""
 
@@ -184,14 +171,14 @@ class Listen(_Section):
         return tuple(k.strip() for k in os.environ.get(self.api_keys_env, "").split(",") if k.strip())
 
 
-class Config(_Section):
+class Config(Section):
     """``workers``: processes that share the addresses (guard/supervisor.py)."""
 
     listen: Listen = Listen()
     workers: Annotated[int, Field(ge=1, le=256)] = 1
     engines: Annotated[tuple[EngineConfig, ...], Field(min_length=1)]
     routes: Annotated[tuple[RouteConfig, ...], Field(min_length=1)]
-    policies: Annotated[dict[str, Policy], Field(validate_default=True)] = {}
+    policies: dict[str, Policy] = Field(default_factory=dict, validate_default=True)
     trace: TraceConfig = TraceConfig()
     triage: TriageSettings = TriageSettings()
     limits: Limits = Limits()
@@ -250,7 +237,7 @@ class Config(_Section):
             )
         problems.extend(_wrong_places(self.listen, self.trace))
         if problems:
-            raise _Problems(problems)
+            raise Problems(problems)
         return self
 
     def policy_of(self, route: RouteConfig, name: str) -> Policy | None:
@@ -288,123 +275,10 @@ def _wrong_places(listen: Listen, trace: TraceConfig) -> Iterator[tuple[tuple[st
             yield ("trace", "store"), str(error)
 
 
-class _Problems(ValueError):
-    def __init__(self, problems: list[tuple[tuple[str | int, ...], str]]) -> None:
-        super().__init__("; ".join(text for _, text in problems))
-        self.problems = problems
-
-
 def load_config(path: str | Path) -> Config:
     """Read and check a file. Raises ConfigError with every problem found."""
     return parse_config(read_text(path), str(path))
 
 
-def read_text(path: str | Path) -> str:
-    """Raises ConfigError."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError([f"{path}: is not UTF-8 text (byte {error.start})"]) from error
-
-
-def place_of(path: str | Path, key: str) -> str:
-    """``file:line`` of a dotted key of a file that has been read before; of the deepest part of it that is there."""
-    try:
-        root = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except (OSError, ValueError, yaml.YAMLError):
-        return str(path)  # it was another file a moment ago
-    return f"{path}:{_line(root, tuple(key.split('.')))}"
-
-
 def parse_config(text: str, name: str = "config") -> Config:
     return parse_yaml(text, name, Config, "sections (engines, routes, ...)")
-
-
-def parse_yaml(text: str, name: str, kind: type[Section], keys: str) -> Section:
-    """A file of this project's own kind, checked whole. ``keys`` says what it must hold. Raises ConfigError."""
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError([f"{name}:{line}: is not YAML: {error.problem}"]) from error
-    except yaml.YAMLError as error:
-        raise ConfigError([f"{name}: is not YAML: {error}"]) from error
-    if not isinstance(data, dict):
-        raise ConfigError([f"{name}:1: must be a mapping of {keys}, and is {_kind(data)}"])
-    problems = [f"{name}:{line}: {key}: is given twice" for line, key in _repeated_keys(root)]
-    if problems:
-        raise ConfigError(problems)
-    try:
-        return kind.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError(list(_explain(error, root, name))) from error
-
-
-def _explain(error: ValidationError, root: yaml.Node | None, name: str) -> list[str]:
-    lines: list[tuple[int, str]] = []
-    failed = [tuple(problem["loc"]) for problem in error.errors()]
-    for problem in error.errors():
-        if any(len(path) > len(problem["loc"]) and path[: len(problem["loc"])] == problem["loc"] for path in failed):
-            continue  # the list that came out empty because its items are wrong is not a second mistake
-        cause = problem.get("ctx", {}).get("error")
-        if isinstance(cause, _Problems):
-            lines.extend((_line(root, path), f"{_dotted(path)}: {text}") for path, text in cause.problems)
-            continue
-        path = tuple(problem["loc"])
-        message = (problem["msg"][:1].lower() + problem["msg"][1:]).removeprefix("value error, ")
-        if problem["type"] == "extra_forbidden":
-            message = "is not a known key"
-        elif problem["type"] == "missing":
-            message = "is missing"
-        lines.append((_line(root, path), f"{_dotted(path)}: {message}"))
-    return [f"{name}:{line}: {text}" for line, text in sorted(set(lines))]
-
-
-def _line(node: yaml.Node | None, path: tuple[str | int, ...]) -> int:
-    """The line of the deepest part of the path that the file has."""
-    line = 1 if node is None else node.start_mark.line + 1
-    for part in path:
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                if key.value == str(part):
-                    line, node = key.start_mark.line + 1, value
-                    break
-            else:
-                break
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            line = node.start_mark.line + 1
-        else:
-            break
-    return line
-
-
-def _repeated_keys(node: yaml.Node | None, path: tuple[str | int, ...] = ()) -> list[tuple[int, str]]:
-    """YAML lets the last of two equal keys win in silence; a config must not."""
-    found: list[tuple[int, str]] = []
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            here = (*path, str(key.value))
-            if key.value in seen:
-                found.append((key.start_mark.line + 1, _dotted(here)))
-            seen.add(key.value)
-            found.extend(_repeated_keys(value, here))
-    elif isinstance(node, yaml.SequenceNode):
-        for i, value in enumerate(node.value):
-            found.extend(_repeated_keys(value, (*path, i)))
-    return found
-
-
-def _dotted(path: tuple[str | int, ...]) -> str:
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text or "config"
-
-
-def _kind(value: Any) -> str:
-    return {type(None): "empty", list: "a list", str: "a string"}.get(type(value), "a plain value")

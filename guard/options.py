@@ -13,7 +13,8 @@ from typing import Any
 import click
 import msgspec
 
-from guard.config import Config, ConfigError, TraceConfig, parse_config, read_text
+from guard.checked_yaml import ConfigError, read_text
+from guard.config import Config, TraceConfig, parse_config
 from guard.trace.store import AmbiguousTrace, StoreError, Target, TraceReader, open_store, parse_dsn
 
 config_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(

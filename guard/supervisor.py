@@ -25,7 +25,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from guard.config import Config, ConfigError, parse_config, place_of, read_text
+from guard.checked_yaml import ConfigError, place_of, read_text
+from guard.config import Config, parse_config
 from guard.server.listener import ServeError, listening, reserved
 from guard.workers import StartFailed, Workers
 

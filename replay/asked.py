@@ -8,7 +8,8 @@ from typing import Any
 from msgspec import Struct
 from pydantic import ValidationError
 
-from guard.config import Config, parse_yaml, read_text
+from guard.checked_yaml import parse_yaml, read_text
+from guard.config import Config
 from guard.options import reading
 from replay import journal
 from replay.matrix import Matrix, chosen

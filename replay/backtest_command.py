@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from detectors.token_loop import TokenLoop, TokenRun
-from guard.config import ConfigError, Policy, load_config, parse_yaml, read_text
+from guard.checked_yaml import ConfigError, parse_yaml, read_text
+from guard.config import Policy, load_config
 from guard.options import age, as_json, config_option, reading
 from guard.tables import show
 from replay.answers import MOST, Answers, from_file, from_store, stop

@@ -80,7 +80,7 @@ def replay(config_path: Path, **asked: Any) -> None:
 
     TRACE_ID may be shortened to a beginning that is unique.
     """
-    from guard.config import ConfigError
+    from guard.checked_yaml import ConfigError
     from replay.asked import Asked
     from replay.jobs import run
     from replay.source import ReplayError

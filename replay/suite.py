@@ -22,7 +22,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from guard.config import parse_yaml, read_text
+from guard.checked_yaml import parse_yaml, read_text
 from replay.checks import MEASURES
 from replay.echo import echo_tasks
 from replay.load import Cache, read_load

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from guard.config import ConfigError, Policy, load_config, parse_config
+from guard.checked_yaml import ConfigError
+from guard.config import Policy, load_config, parse_config
 
 GOOD = """\
 engines:

@@ -10,7 +10,8 @@ import pytest
 from replay_server import ReplayServer, Reply, chunk, sse
 
 from guard.build import build_engine
-from guard.config import ConfigError, parse_config
+from guard.checked_yaml import ConfigError
+from guard.config import parse_config
 from guard.constraint.cache import ConstraintCache
 from guard.engines.contract import EngineError, EngineRequest
 from guard.engines.scripted import Pause, Play, ScriptedEngine, Silence, answer, telling

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import replayed
 
-from guard.config import ConfigError
+from guard.checked_yaml import ConfigError
 from guard.engines.contract import EngineError, EngineRequest
 from guard.engines.scripted import Play, ScriptedEngine, answer, telling
 from replay.acceptance import Accepted, accept

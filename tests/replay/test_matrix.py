@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replayed import sources
 
-from guard.config import ConfigError, parse_yaml
+from guard.checked_yaml import ConfigError, parse_yaml
 from replay.load import LOADS as LOADS_KNOWN
 from replay.load import Load, read_load
 from replay.matrix import Matrix, cells, chosen, confounded

@@ -137,7 +137,7 @@ def test_no_folder_at_all(tmp_path: Path) -> None:
 
 
 def test_a_wrong_word_in_the_configuration() -> None:
-    from guard.config import ConfigError
+    from guard.checked_yaml import ConfigError
 
     with pytest.raises(ConfigError, match=r"c:2: triage.page: input should be 'auto', 'on' or 'off'"):
         parse_config(

@@ -13,7 +13,8 @@ import tokenizer_files
 from replay_server import ReplayServer, Reply, chunk, sse
 
 from guard.build import build_engine
-from guard.config import ConfigError, parse_config
+from guard.checked_yaml import ConfigError
+from guard.config import parse_config
 from guard.constraint.spec import Constraint
 from guard.engines.contract import Engine, EngineError, EngineRequest, Prefix, ResumeUnsupported
 from guard.engines.tokens.tokenizer import load
