@@ -2,7 +2,7 @@
 
 - A request that finds a free place on an engine that takes requests passes at once; nothing else is done for it.
 - Where every place is taken, or its tenant has as many as it may, it waits in a fair queue (fair_queue.py), ``wait``
-  seconds at most.
+  seconds at most. A place counts as its tenant's from the moment in which it is given.
 - One that would wait longer than that, or than its deadline lets it, is refused at once, with the time after which a
   place is to be expected: those ahead of it, by the time that an attempt has lately taken, over the places.
 - Where no engine takes requests at all, there is nothing to wait for.
@@ -84,14 +84,13 @@ class Entrance:
 
         engine = pick(now) if not self._queue or not self._queue.ahead(request.model) else None
         if engine is not None:
-            ticket = self._fleet.begin(engine, now)
-        elif choice == 0:
-            ticket = await self._queued(job, pick)
-        else:  # the request has begun: its other choices take the time that they need
-            ticket = await self._queued(job, pick, urgent=True, patience=job.deadline - now)
+            if choice == 0:
+                self._tenants[request.tenant] += 1
+            return self._fleet.begin(engine, now)
         if choice == 0:
-            self._tenants[request.tenant] += 1
-        return ticket
+            return await self._queued(job, pick)
+        # the request has begun: its other choices take the time that they need
+        return await self._queued(job, pick, urgent=True, patience=job.deadline - now)
 
     async def again(self, job: Job, engine: str) -> Ticket:
         """A place on this engine for an answer that is under way. Raises RequestError when none comes free in time."""
@@ -142,6 +141,8 @@ class Entrance:
             raise _overloaded(f"every place is taken, and {self.waiting} requests wait already", expected)
         if isinstance(away, _Guest) and not away.place.done():
             away.place.set_exception(_overloaded("the queue is full, and its tenant has most in it", expected))
+        if pick(now) is not None:  # those ahead cannot use what is free, or it is their turn
+            self._serve()
         self._look_again()
         try:
             async with asyncio.timeout(max(longest, 0.0)):
@@ -153,6 +154,8 @@ class Entrance:
         except asyncio.CancelledError:
             if place.done() and not place.cancelled() and place.exception() is None:
                 self.leave(place.result())
+                if not guest.urgent:
+                    self.gone(guest.tenant)
             raise
         finally:
             self._queue.remove(guest)
@@ -171,6 +174,8 @@ class Entrance:
         while self._queue and (guest := self._queue.turn(served)) is not None:
             assert isinstance(guest, _Guest)
             if not guest.place.done():
+                if not guest.urgent:
+                    self._tenants[guest.tenant] += 1
                 guest.place.set_result(self._fleet.begin(picked, now))
 
     def _look_again(self) -> None:

@@ -193,6 +193,47 @@ async def test_a_tenant_has_no_more_than_its_own() -> None:
     await waiting
 
 
+async def test_when_a_tenants_request_ends_only_one_that_waits_takes_its_place() -> None:
+    door = Door({"a": 0}, tenant=1)
+    await door.enter("x")
+    waiting = [door.later("x") for _ in range(3)]
+    await settled()
+    for ended in range(1, 4):
+        door.entrance.gone("x")
+        await settled()
+        assert sum(one.done() for one in waiting) == ended
+    door.entrance.gone("x")
+    await door.enter("x")
+
+
+@pytest.mark.parametrize("placed", [False, True])
+async def test_a_caller_that_leaves_takes_nothing_of_its_tenants(placed: bool) -> None:
+    door = Door({"a": 0}, tenant=1)
+    await door.enter("x")
+    waiting = door.later("x")
+    await settled()
+    if placed:
+        door.entrance.gone("x")  # its place is there, and it does not know yet
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    if not placed:
+        door.entrance.gone("x")
+    await asyncio.wait_for(door.enter("x"), 0.1)
+
+
+async def test_a_tenant_that_has_all_that_it_may_is_in_nobodys_way() -> None:
+    door = Door({"a": 0}, tenant=1)
+    await door.enter("x")
+    waiting = door.later("x")
+    await settled()
+    others = [door.later("y"), door.later("z")]
+    await settled()
+    assert [one.done() for one in others] == [True, True]
+    assert not waiting.done()
+    waiting.cancel()
+
+
 async def test_what_is_under_way_comes_first() -> None:
     door = Door({"a": 1})
     held = await door.enter()
