@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check bench bench-detectors bench-constraints bench-enforcement bench-memory bench-resume bench-store bench-triage bench-trace bench-outage chaos chaos-trace demo-triage proto format clean
+.PHONY: setup demo test check bench bench-gate bench-detectors bench-constraints bench-enforcement bench-memory bench-resume bench-store bench-triage bench-trace bench-outage chaos chaos-trace demo-triage proto format clean
 
 setup: $(STAMP)
 
@@ -49,6 +49,10 @@ check: setup
 
 bench: compiled
 	$(BIN)/python -m tests.bench.http_path --packages $(COMPILED) $(ARGS)
+
+# fails when reader, guard and writer cost over 15 % more CPU a chunk than tests/bench/baseline.json says
+bench-gate: setup
+	$(BIN)/python -m tests.bench.gate $(ARGS)
 
 bench-detectors: setup
 	$(BIN)/python -m tests.bench.detectors $(ARGS)
