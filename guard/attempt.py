@@ -60,7 +60,14 @@ class Attempts:
         self._prefixes = Prefixes()
 
     def begin(self, answer: Answer, plan: Plan, evidence: Evidence, ticket: Ticket) -> Attempt:
-        """The next attempt at an answer, on its engine."""
+        """The next attempt at an answer, on its engine. Where none can be begun, its place is free again."""
+        try:
+            return self._begun(answer, plan, evidence, ticket)
+        except BaseException:
+            self._fleet.leave(ticket)
+            raise
+
+    def _begun(self, answer: Answer, plan: Plan, evidence: Evidence, ticket: Ticket) -> Attempt:
         answer.begin()
         engine = answer.engine
         config = self._configs[engine]

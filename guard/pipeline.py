@@ -171,13 +171,13 @@ class Pipeline:
                         evidence.goes_on_as(answer)
                 guard, trail = one.guard, one.trail
                 if stream is not None:
-                    stream = one.hears(stream)
-                    relay = Relay(guard, answer, trail, self._clock, deliver)
-                    relay.connect(stream)
                     async with aclosing(stream):
+                        heard = one.hears(stream)
+                        relay = Relay(guard, answer, trail, self._clock, deliver)
+                        relay.connect(heard)
                         if told:
                             yield told
-                        async for events in stream:
+                        async for events in heard:
                             if out := relay.through(events):
                                 yield out
                             if guard.ended:

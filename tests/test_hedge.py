@@ -83,6 +83,25 @@ def silent(_: EngineRequest) -> Play:
     return Play([[Opened("x", "m")], Silence()])
 
 
+async def test_a_second_attempt_that_cannot_begin_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    import guard.attempt
+
+    real, made = guard.attempt.StreamGuard, 0
+
+    def broken(*args: Any, **more: Any) -> Any:
+        nonlocal made
+        made += 1
+        if made == 2:
+            raise RuntimeError("a fault of ours")
+        return real(*args, **more)
+
+    monkeypatch.setattr(guard.attempt, "StreamGuard", broken)
+    run = Run(silent)
+    with pytest.raises(RuntimeError):
+        await run.ask()
+    assert run.idle()
+
+
 @pytest.mark.parametrize("slow", [silent, lambda _: Play(wait=5.0)], ids=["no token", "no head"])
 @pytest.mark.parametrize("stream", [True, False])
 async def test_the_second_takes_over_and_the_first_is_cancelled(slow: Any, stream: bool) -> None:

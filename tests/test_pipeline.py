@@ -458,6 +458,44 @@ async def test_nothing_is_left_running() -> None:
     assert asyncio.all_tasks() == before
 
 
+@pytest.mark.parametrize("fails", ["StreamGuard", "Reading"])
+@pytest.mark.parametrize(("n", "number"), [(1, 1), (1, 2), (3, 3)], ids=["first", "retry", "choice"])
+async def test_a_fault_of_ours_at_the_beginning_of_an_attempt_keeps_no_place(
+    monkeypatch: pytest.MonkeyPatch, fails: str, n: int, number: int
+) -> None:
+    import guard.attempt
+
+    real, made = getattr(guard.attempt, fails), 0
+
+    def broken(*args: Any, **more: Any) -> Any:
+        nonlocal made
+        made += 1
+        if made == number:
+            raise RuntimeError("a fault of ours")
+        return real(*args, **more)
+
+    monkeypatch.setattr(guard.attempt, fails, broken)
+    run = Run(Play(error=EngineError("connect", "refused")) if n == 1 else telling(STORY), telling(STORY))
+    with pytest.raises(RuntimeError):
+        await run.ask(n=n)
+    fleet = run.pipeline.traffic.fleet
+    assert [fleet.under_way(name) for name in "ab"] == [0, 0]
+    assert run.record.error_code == "internal"
+
+
+async def test_a_fault_of_ours_before_a_stream_is_read_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import guard.pipeline
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(guard.pipeline, "Relay", broken)
+    run = Run(telling(STORY))
+    with pytest.raises(RuntimeError):
+        await run.ask()
+    assert run.engines["a"].streams[0].closed_early
+
+
 # --- the caller's own stream ------------------------------------------------------------------------------------------
 
 
