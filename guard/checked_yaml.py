@@ -11,6 +11,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 Model = TypeVar("Model", bound=BaseModel)
+Problem = tuple[tuple[str | int, ...], str]
+"""The path of a key, and what is wrong there."""
 
 
 class ConfigError(Exception):
@@ -22,9 +24,9 @@ class ConfigError(Exception):
 
 
 class Problems(ValueError):
-    """What a model's own check has found: the path of a key, and what is wrong there."""
+    """What a model's own check has found."""
 
-    def __init__(self, problems: list[tuple[tuple[str | int, ...], str]]) -> None:
+    def __init__(self, problems: list[Problem]) -> None:
         super().__init__("; ".join(text for _, text in problems))
         self.problems = problems
 

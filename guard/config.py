@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic import Field, field_validator, model_validator
 
-from guard.checked_yaml import Problems, parse_yaml, read_text
+from guard.checked_yaml import Problem, Problems, parse_yaml, read_text
 from guard.constraint.formats.families import FORMATS
 from guard.constraint.formats.reasoning import FORMATS as REASONING_FORMATS
 from guard.cross_request import CrossRequestSettings
@@ -86,7 +86,7 @@ class EngineConfig(Section):
         return value
 
     def api_key(self) -> str | None:
-        return os.environ.get(self.api_key_env) if self.api_key_env else None
+        return os.environ[self.api_key_env].strip() if self.api_key_env in os.environ else None
 
 
 class RouteConfig(Section):
@@ -192,7 +192,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _names_hold(self) -> Config:
-        problems: list[tuple[tuple[str | int, ...], str]] = []
+        problems: list[Problem] = []
         seen: set[str] = set()
         for i, engine in enumerate(self.engines):
             if engine.name in seen:
@@ -201,8 +201,6 @@ class Config(Section):
             if problem := _wrong_address(engine):
                 problems.append((("engines", i, "url"), problem))
             problems.extend((("engines", i, key), problem) for key, problem in wrong_tokens(engine))
-            if engine.api_key_env and engine.api_key_env not in os.environ:
-                problems.append((("engines", i, "api_key_env"), f"the variable {engine.api_key_env} is not set"))
         models: set[str] = set()
         policies = {"default", *self.policies}
         for i, route in enumerate(self.routes):
@@ -217,24 +215,14 @@ class Config(Section):
                 for j, name in enumerate(route.engines)
                 if name not in seen
             )
+            problems.extend(
+                (("routes", i, "engines", j), f"{name!r} stands there twice")
+                for j, name in enumerate(route.engines)
+                if name in route.engines[:j]
+            )
             if route.policy not in policies:
                 problems.append((("routes", i, "policy"), f"there is no policy called {route.policy!r}"))
-        key = self.listen.api_keys_env
-        if key and key not in os.environ:
-            problems.append((("listen", "api_keys_env"), f"the variable {key} is not set"))
-        secret = self.cross_request.key_env
-        if secret and not os.environ.get(secret):
-            problems.append((("cross_request", "key_env"), f"the variable {secret} is not set"))
-        password = self.trace.password_env
-        if password and password not in os.environ:
-            problems.append((("trace", "password_env"), f"the variable {password} is not set"))
-        if password and "@" not in self.trace.store:
-            problems.append((("trace", "store"), "has no user for the password: http://user@host:8123/database"))
-        retention = self.trace.retention
-        if retention.hash_key_env and retention.hash_key_env not in os.environ:
-            problems.append(
-                (("trace", "retention", "hash_key_env"), f"the variable {retention.hash_key_env} is not set")
-            )
+        problems.extend(_missing_secrets(self))
         problems.extend(_wrong_places(self.listen, self.trace))
         if problems:
             raise Problems(problems)
@@ -260,7 +248,26 @@ def _wrong_address(engine: EngineConfig) -> str:
     return ""
 
 
-def _wrong_places(listen: Listen, trace: TraceConfig) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def _missing_secrets(config: Config) -> Iterator[Problem]:
+    """Variables that are named and hold nothing: no key at all would let every caller in."""
+    retention, trace = config.trace.retention, config.trace
+    named: list[Problem] = [
+        (("listen", "api_keys_env"), config.listen.api_keys_env),
+        (("cross_request", "key_env"), config.cross_request.key_env),
+        (("trace", "retention", "hash_key_env"), retention.hash_key_env),
+    ]
+    named += [(("engines", i, "api_key_env"), engine.api_key_env) for i, engine in enumerate(config.engines)]
+    for path, variable in named:
+        value = os.environ.get(variable)
+        if variable and not (value or "").strip(" ,\r\n\t"):
+            yield path, f"the variable {variable} is {'not set' if value is None else 'empty'}"
+    if trace.password_env and trace.password_env not in os.environ:
+        yield ("trace", "password_env"), f"the variable {trace.password_env} is not set"
+    if trace.password_env and "@" not in trace.store:
+        yield ("trace", "store"), "has no user for the password: http://user@host:8123/database"
+
+
+def _wrong_places(listen: Listen, trace: TraceConfig) -> Iterator[Problem]:
     """Addresses that have the right form and lead nowhere."""
     if not listen.http and not listen.grpc:
         yield ("listen",), "both protocols are off, so nobody could ask anything"

@@ -149,6 +149,41 @@ def test_the_kubernetes_manifest_holds_a_valid_config() -> None:
     assert {int(address.rpartition(":")[2]) for address in (config.listen.http, config.listen.grpc)} == ports
 
 
+@pytest.mark.parametrize("value", [None, "", " , "])
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("listen: {api_keys_env: SECRET}", "listen.api_keys_env"),
+        ("cross_request: {key_env: SECRET}", "cross_request.key_env"),
+        ("trace: {retention: {hash_key_env: SECRET}}", "trace.retention.hash_key_env"),
+    ],
+)
+def test_a_secret_that_is_named_must_be_there(
+    monkeypatch: pytest.MonkeyPatch, section: str, key: str, value: str | None
+) -> None:
+    """An empty one would be no key at all: every caller let in, fingerprints under a key that nobody chose."""
+    if value is None:
+        monkeypatch.delenv("SECRET", raising=False)
+    else:
+        monkeypatch.setenv("SECRET", value)
+    with pytest.raises(ConfigError, match=rf"config:10: {key}: the variable SECRET is (not set|empty)"):
+        parse_config(GOOD + section + "\n")
+
+
+def test_an_engines_key_that_is_named_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = GOOD.replace("dialect: vllm", "dialect: vllm\n    api_key_env: SECRET", 1)
+    monkeypatch.setenv("SECRET", "")
+    with pytest.raises(ConfigError, match=r"engines\[0\].api_key_env: the variable SECRET is empty"):
+        parse_config(text)
+    monkeypatch.setenv("SECRET", "k\n")  # as it comes out of many a file
+    assert parse_config(text).engines[0].api_key() == "k"
+
+
+def test_a_route_names_an_engine_once() -> None:
+    with pytest.raises(ConfigError, match=r"routes\[0\].engines\[1\]: 'a' stands there twice"):
+        parse_config(GOOD.replace("engines: [a, b]", "engines: [a, a]"))
+
+
 def test_the_stores_password_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     text = GOOD + "trace:\n  store: http://writer@host:8123/outguard\n  password_env: STORE_PASSWORD\n"
     with pytest.raises(ConfigError, match=r"config:12: trace.password_env: the variable STORE_PASSWORD is not set"):
