@@ -87,11 +87,14 @@ def serve(config_path: Path, log_level: str, worker: bool) -> None:
         if worker:
             from guard.worker import receive_assignment
 
-            assignment = receive_assignment()
+            try:
+                assignment = receive_assignment()
+            except EOFError:
+                sys.exit(1)
             config = checked(config_path, assignment.config)
             from guard.serve import run
 
-            run(config, click.echo, assignment)
+            run(config, lambda _: None, assignment)  # it is the supervisor that announces
             return
         text = config_text(config_path)
         config = checked(config_path, text)

@@ -326,7 +326,7 @@ class Pipeline:
             return False, "no engine of any route takes requests"
         return True, "ready"
 
-    def metrics(self) -> tuple[str, bytes]:
+    async def metrics(self) -> tuple[str, bytes]:
         self._tracing.metrics.engines(self.traffic.fleet.states(self._clock()), self.traffic.entrance.waiting)
         return self._tracing.metrics_page(self._under_way)
 

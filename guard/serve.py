@@ -27,7 +27,9 @@ from guard.server.grpc import create_server
 from guard.server.listener import ServeError
 from guard.server.openai import OpenAIApp
 from guard.server.pages import Pages
-from guard.worker import Assignment
+from guard.service import Service
+from guard.worker import OneOfSeveral
+from guard.worker_messages import Assignment
 
 DRAIN_SECONDS = 20.0
 Announce = Callable[[str], None]
@@ -62,6 +64,10 @@ async def serve(config: Config, announce: Announce, assignment: Assignment | Non
         await tracing.start()
         stack.push_async_callback(tracing.aclose)
         pipeline = Pipeline(config, engines, constraints, tracing)
+        service: Service = pipeline
+        if assignment is not None:
+            service = worker = OneOfSeveral(pipeline, assignment.slot, config.workers)
+            stack.push_async_callback(worker.aclose)
         if config.health.probe_interval:
             prober = Prober(config, engines, pipeline.traffic, time.monotonic, tracing.metrics.probe)
             probing = asyncio.ensure_future(prober.run())
@@ -72,7 +78,7 @@ async def serve(config: Config, announce: Announce, assignment: Assignment | Non
         if config.listen.grpc:
             try:
                 grpc_server, port = create_server(
-                    pipeline,
+                    service,
                     address=assignment.grpc if assignment is not None else config.listen.grpc,
                     api_keys=keys,
                     max_message_bytes=config.limits.max_body_bytes,
@@ -86,7 +92,7 @@ async def serve(config: Config, announce: Announce, assignment: Assignment | Non
         if config.listen.http:
             host, _, wanted = config.listen.http.rpartition(":")
             app = OpenAIApp(
-                pipeline,
+                service,
                 max_body_bytes=config.limits.max_body_bytes,
                 max_choices=config.limits.max_choices,
                 request_timeout=config.limits.request_timeout,
@@ -102,6 +108,8 @@ async def serve(config: Config, announce: Announce, assignment: Assignment | Non
             drains.append(partial(_finish, http_server.stop, serving))
             announce("http {}:{}".format(*http_server.address))
             serving.add_done_callback(lambda _: stop.set())  # it may fail on its own, and then there is no going on
+        if assignment is not None:
+            await worker.open()
         await stop.wait()
         pipeline.stop()
 

@@ -97,6 +97,6 @@ class Service(Protocol):
         """Whether requests can be taken, and if not, why."""
         ...
 
-    def metrics(self) -> tuple[str, bytes]:
+    async def metrics(self) -> tuple[str, bytes]:
         """Content type and body of the Prometheus page."""
         ...

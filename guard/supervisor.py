@@ -11,7 +11,8 @@
 - SIGTERM and SIGINT are passed on, and the supervisor ends when the workers have; a second one ends them at once.
 - A worker ends in order when the supervisor is gone, however that came about (guard/worker.py).
 
-Engines' health, limits and queues are each worker's own; so are its numbers, which carry the label ``worker``.
+Engines' health, limits and queues are each worker's own. /metrics answers for all, with the label ``worker``, and an
+engine that an operator drains is drained by all, also by those that come later.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class Supervisor:
         self._path = path
         self._command = command
         self._addresses = Addresses(config)
+        self._draining: dict[str, bool] = {}
         self._workers = self._set(config, text)
         self._code = 0
         self._retiring: dict[Workers, asyncio.Task[None]] = {}
@@ -102,7 +104,8 @@ class Supervisor:
 
     def _set(self, config: Config, text: str) -> Workers:
         http = self._addresses.http
-        return Workers(config, text, None if http is None else http.fileno(), self._addresses.grpc, self._command)
+        http_fd = None if http is None else http.fileno()
+        return Workers(config, text, http_fd, self._addresses.grpc, self._command, self._draining)
 
     def _on_stop(self, number: int) -> None:
         every = (self._workers, *self._retiring)
@@ -133,6 +136,8 @@ class Supervisor:
                 log.error("%s", problem)
             log.error("the configuration is not taken, and the one before it stays")
             return
+        for engine in [name for name, draining in self._draining.items() if not draining]:
+            del self._draining[engine]  # it was to have requests as the old file drained it; the new one knows better
         workers = self._set(config, text)
         try:
             await workers.start()

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from guard.config import Config
-from guard.worker import Assignment
+from guard.worker_messages import MAX_LINE, Assignment, Draining, Message, Page, Ready, decode, encode
 
 log: Final = logging.getLogger(__name__)
 
@@ -44,15 +44,27 @@ class StartFailed(Exception):
 
 class Workers:
     """``text``: the configuration as it was read. ``http``: the descriptor of the listening socket; None: HTTP is off.
-    ``grpc``: host:port; empty: gRPC is off. ``command`` starts a worker."""
+    ``grpc``: host:port; empty: gRPC is off. ``command`` starts a worker. ``draining``: what an operator has
+    said of engines, of one set and the next."""
 
-    def __init__(self, config: Config, text: str, http: int | None, grpc: str, command: Sequence[str]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        text: str,
+        http: int | None,
+        grpc: str,
+        command: Sequence[str],
+        draining: dict[str, bool],
+    ) -> None:
         self._count = config.workers
         self._text = text
         self._http = http
         self._grpc = grpc
         self._command = command
         self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._channels: dict[int, asyncio.StreamWriter] = {}
+        self._draining = draining
+        self._hearing: set[asyncio.Task[None]] = set()
         self._keepers: list[asyncio.Task[None]] = []
         self._ending = False
 
@@ -97,6 +109,7 @@ class Workers:
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            limit=MAX_LINE,
             pass_fds=() if self._http is None else (self._http,),
             start_new_session=True,  # a Ctrl-C is for the supervisor, which then ends its workers in order
         )
@@ -104,18 +117,42 @@ class Workers:
         if self._ending:  # since a moment ago
             process.terminate()
         assert process.stdin is not None
-        assert process.stdout is not None
-        told = Assignment(self._text, slot, self._http, self._grpc)
-        process.stdin.write(msgspec.json.encode(told) + b"\n")
+        process.stdin.write(encode(Assignment(self._text, slot, self._http, self._grpc)))
         try:
             async with asyncio.timeout(START_SECONDS):
-                for _ in range((self._http is not None) + bool(self._grpc)):  # its addresses, of which it tells each
-                    if not await process.stdout.readline():
-                        raise StartFailed(await process.wait())
+                if await self._next(process) != Ready():
+                    raise StartFailed(await process.wait())
         except TimeoutError:
             process.kill()
             raise StartFailed(await process.wait()) from None
         log.info("worker %d (process %d) takes requests", slot, process.pid)
+        self._channels[slot] = process.stdin
+        for engine, draining in self._draining.items():
+            process.stdin.write(encode(Draining(engine, draining)))
+        hearing = asyncio.create_task(self._hear(slot, process))
+        self._hearing.add(hearing)
+        hearing.add_done_callback(self._hearing.discard)
+
+    async def _next(self, process: asyncio.subprocess.Process) -> Message | None:
+        """What it says next; None at its end."""
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            try:
+                return decode(line)
+            except msgspec.DecodeError:
+                log.warning("process %d says what is no message", process.pid)
+        return None
+
+    async def _hear(self, slot: int, process: asyncio.subprocess.Process) -> None:
+        """Pass on what it says to those that it is for."""
+        while (message := await self._next(process)) is not None:
+            if isinstance(message, Draining):
+                self._draining[message.engine] = message.draining
+            for other, channel in self._channels.items():
+                if other != slot and (not isinstance(message, Page) or other == message.to):
+                    channel.write(encode(message))
+        if self._processes[slot] is process:
+            del self._channels[slot]
 
     async def _keep(self, slot: int) -> None:
         pause, longest = RESTART_SECONDS

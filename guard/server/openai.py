@@ -251,7 +251,7 @@ class OpenAIApp:
                 return reply("engine_unavailable", f"not ready: {why}")
             body = encode({"status": "ready"})
         elif path == "/metrics":
-            name, body = self._service.metrics()
+            name, body = await self._service.metrics()
             kind = name.encode()
         else:
             models = self._service.models()

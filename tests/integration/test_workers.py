@@ -70,9 +70,9 @@ def _word(number: int) -> str:
 class Stream:
     """A caller of its own connection that reads an answer to its end, on a thread."""
 
-    def __init__(self, sidecar: Sidecar) -> None:
+    def __init__(self, sidecar: Sidecar, model: str) -> None:
         self._connection = http.client.HTTPConnection(sidecar.http.removeprefix("http://"), timeout=60)
-        body = json.dumps({"model": MODEL, "messages": ASK, "stream": True})
+        body = json.dumps({"model": model, "messages": ASK, "stream": True})
         self._connection.request("POST", "/v1/chat/completions", body)
         self._answer = self._connection.getresponse()
         self.trace_id = self._answer.headers["x-outguard-trace-id"]
@@ -146,17 +146,23 @@ def _family(sidecar: Sidecar) -> list[int]:
     return [*workers, *(child for worker in workers for child in _children(worker))]
 
 
-def _streams(sidecar: Sidecar) -> dict[int, list[Stream]]:
+def _streams(sidecar: Sidecar, model: str = MODEL) -> dict[int, list[Stream]]:
     """Streams under way by the worker that has them: at least one with each."""
     by_worker: dict[int, list[Stream]] = {pid: [] for pid in sidecar.children()}
     assert len(by_worker) == 2
     for _ in range(60):
-        stream = Stream(sidecar)
+        stream = Stream(sidecar, model)
         [owner] = [pid for pid in by_worker if stream.port in _connections(pid, _port(sidecar.http))]
         by_worker[owner].append(stream)
         if all(by_worker.values()):
             return by_worker
     raise AssertionError("one worker took every connection")
+
+
+def _draining(sidecar: Sidecar) -> dict[str, int]:
+    """By worker, whether its engine is given nothing new."""
+    lines = [line for line in sidecar.get("/metrics").text.splitlines() if 'state="draining"' in line]
+    return {line.partition('worker="')[2][0]: int(float(line.rpartition(" ")[2])) for line in lines}
 
 
 @pytest.fixture
@@ -188,6 +194,14 @@ def test_they_share_the_addresses_and_one_that_dies_is_replaced(engine: HeldEngi
     [victim] = [pid for pid in by_worker if writer in _children(pid)]
     [survivor] = by_worker.keys() - {victim}
 
+    # whoever is asked answers for both: for what is under way, and for an engine that an operator drains
+    page = sidecar.get("/metrics").text
+    under_way = sorted(line for line in page.splitlines() if line.startswith("outguard_requests_in_flight{"))
+    assert [line.partition("=")[2][:3] for line in under_way] == ['"0"', '"1"']
+    assert sorted(float(line.rpartition(" ")[2]) for line in under_way) == sorted(map(len, by_worker.values()))
+    assert sidecar.post(path="/admin/engines/a/drain").status == 200
+    assert until(lambda: _draining(sidecar) == {"0": 1, "1": 1}, SECONDS)
+
     os.kill(victim, signal.SIGKILL)
     new = until(lambda: set(sidecar.children()) - {victim, survivor}, SECONDS)
     assert new
@@ -197,6 +211,9 @@ def test_they_share_the_addresses_and_one_that_dies_is_replaced(engine: HeldEngi
     assert [stream.join() for stream in by_worker[survivor]] == [True] * len(by_worker[survivor])
     assert not any(stream.join() for stream in by_worker[victim])
     assert "was ended by SIGKILL and is replaced" in sidecar.log
+    assert until(lambda: _draining(sidecar) == {"0": 1, "1": 1}, SECONDS)  # the new one knows it
+    assert sidecar.post(path="/admin/engines/a/resume").status == 200
+    assert until(lambda: _draining(sidecar) == {"0": 0, "1": 0}, SECONDS)
     with sidecar.client() as client:
         assert client.generate(MODEL, ASK, timeout=30).read().text() == _word(0)
     # what the survivor has answered is stored, by a writer that is another one now
@@ -204,7 +221,7 @@ def test_they_share_the_addresses_and_one_that_dies_is_replaced(engine: HeldEngi
         assert sidecar.trace(stream.trace_id, SECONDS).outcome == "ok"
 
 
-def test_a_reload_loses_nothing_and_a_bad_file_changes_nothing(engine: HeldEngine, sidecar: Sidecar) -> None:
+def test_a_reload_and_an_end_lose_nothing_and_a_bad_file_changes_nothing(engine: HeldEngine, sidecar: Sidecar) -> None:
     good = sidecar.config_path.read_text()
     old = sidecar.children()
     by_worker = _streams(sidecar)
@@ -242,15 +259,9 @@ def test_a_reload_loses_nothing_and_a_bad_file_changes_nothing(engine: HeldEngin
     caller.join(SECONDS)
     assert not refused
     assert until(lambda: len(sidecar.children()) == 2, SECONDS)
-
-
-def _elsewhere(config: str) -> str:
-    return config.replace("http: 127.0.0.1:0", "http: 127.0.0.1:1", 1)
-
-
-def test_they_end_with_the_supervisor(engine: HeldEngine, sidecar: Sidecar) -> None:
-    """In order: what is under way ends whole."""
-    by_worker = _streams(sidecar)
+    # and they end in order with their supervisor: what is under way ends whole
+    engine.release.clear()
+    by_worker = _streams(sidecar, model="new")
     family = _family(sidecar)
     sidecar.signal(signal.SIGTERM)
     time.sleep(0.5)
@@ -258,6 +269,10 @@ def test_they_end_with_the_supervisor(engine: HeldEngine, sidecar: Sidecar) -> N
     assert all(stream.join() for some in by_worker.values() for stream in some)
     assert sidecar.wait(SECONDS) == 0
     assert until(lambda: all(map(_gone, family)), SECONDS)
+
+
+def _elsewhere(config: str) -> str:
+    return config.replace("http: 127.0.0.1:0", "http: 127.0.0.1:1", 1)
 
 
 def test_none_outlives_a_supervisor_that_is_killed(engine: HeldEngine, sidecar: Sidecar) -> None:

@@ -85,7 +85,7 @@ class OpenAIScript:
     def ready(self) -> tuple[bool, str]:
         return self.is_ready, "" if self.is_ready else "no engine is up"
 
-    def metrics(self) -> tuple[str, bytes]:
+    async def metrics(self) -> tuple[str, bytes]:
         return "text/plain; version=0.0.4", b"outguard_requests_total 1\n"
 
 

@@ -136,7 +136,7 @@ class ScriptedService:
     def ready(self) -> tuple[bool, str]:
         return self.is_ready, "" if self.is_ready else "not yet"
 
-    def metrics(self) -> tuple[str, bytes]:
+    async def metrics(self) -> tuple[str, bytes]:
         return "text/plain", b""
 
 
