@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -24,13 +23,11 @@ from guard.engines.contract import EngineError, EngineRequest, EngineStream, Hea
 from guard.engines.openai_http import HttpStream, OpenAIHttpEngine
 from guard.engines.openai_reader import OpenAIReader
 from guard.engines.tokens import native
+from guard.engines.tokens.prompts import KeptPrompts
 from guard.engines.tokens.reader import TokenReader, Wire
 from guard.engines.tokens.tokenizer import ChatTokenizer, TokenizerError, load, vocabulary_name
 from guard.engines.tokens.wire import CHAT_FIELDS, PATHS, write_tokens
 from guard.request import GenerationRequest
-
-KEPT_PROMPTS: Final = 500_000
-"""Token ids of prompts that are kept for another attempt, four bytes each."""
 
 _FORCED: Final = ("required", "named")
 _FORCES_CALLS: Final = ("vllm", "sglang")
@@ -58,7 +55,7 @@ class TokenHttpEngine:
         self._path = tokenizer
         self._mode = mode
         self._loading: asyncio.Task[ChatTokenizer] | None = None
-        self._prompts: OrderedDict[str, tuple[GenerationRequest, array[int]]] = OrderedDict()
+        self._prompts = KeptPrompts()
         self._context = 0
 
     async def open(self, request: EngineRequest) -> EngineStream:
@@ -133,16 +130,11 @@ class TokenHttpEngine:
         return not (CHAT_FIELDS - _IN_THE_PROMPT) & request.extra.keys() and all(map(_is_text, request.messages))
 
     async def _prompt(self, tokenizer: ChatTokenizer, request: GenerationRequest) -> array[int]:
-        kept = self._prompts.get(request.id)
-        if kept is not None and kept[0].messages is request.messages and kept[0].prompt is request.prompt:
-            self._prompts.move_to_end(request.id)
-            return kept[1]
+        if (kept := self._prompts.of(request)) is not None:
+            return kept
         goes_on = self._goes_on(request)
         ids = await asyncio.to_thread(lambda: array("I", tokenizer.prompt(request, goes_on=goes_on)))
-        self._prompts[request.id] = (request, ids)
-        total = sum(len(one) for _, one in self._prompts.values())
-        while total > KEPT_PROMPTS and self._prompts:
-            total -= len(self._prompts.popitem(last=False)[1][1])
+        self._prompts.keep(request, ids)
         return ids
 
     def _goes_on(self, request: GenerationRequest) -> bool:
