@@ -71,19 +71,19 @@ class HttpStream:
     def _relayed(self) -> None:
         """The socket was read while the iterator waits."""
         exchange = self._exchange
-        events = self._reader.feed(exchange.take() or b"")
-        if not events:
-            return
-        exchange.progress()
-        if self._reader.done or self._reader.ended:
-            self._left = events
-        else:
-            try:
-                if self._taker is not None and self._taker(events):
-                    return
+        try:
+            events = self._reader.feed(exchange.take() or b"")
+            if not events:
+                return
+            exchange.progress()
+            if self._reader.done or self._reader.ended:
+                self._left = events
+            elif self._taker is not None and self._taker(events):
+                return
+            else:
                 self._left = []
-            except Exception as error:  # for whoever iterates: here it would be the connection's
-                self._failure = error
+        except Exception as error:  # for whoever iterates: here it would be the connection's
+            self._failure = error
         exchange.relay = None
         exchange.wake()
 

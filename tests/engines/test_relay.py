@@ -10,6 +10,7 @@ from replay_server import ReplayServer, Reply, chunk, sse
 
 from guard.engines.contract import EngineRequest
 from guard.engines.openai_http import HttpStream, OpenAIHttpEngine
+from guard.engines.tokens.native import NativeReader
 from guard.events import Closed, Done, Fault, StreamEvent, TextDelta
 from guard.request import GenerationRequest
 
@@ -112,6 +113,30 @@ async def test_an_exception_of_the_taker_is_raised_by_the_iterator() -> None:
 
     async with Open(Reply(BODY, every=100, delay=0.005)) as stream:
         stream.relay(take)
+        with pytest.raises(ZeroDivisionError):
+            async for _ in batches(stream):
+                pass
+
+
+class Broken(NativeReader):
+    """Breaks in the middle of a stream."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda data, out: out.append(TextDelta(0, "content", "x")))
+        self._fed = 0
+
+    def feed(self, data: bytes) -> list[StreamEvent]:
+        self._fed += 1
+        if self._fed > 2:
+            raise ZeroDivisionError("a mistake of the guard")
+        return super().feed(data)
+
+
+async def test_an_exception_of_the_reader_is_raised_by_the_iterator_too() -> None:
+    """And not by whoever reads the socket: there it would look like a connection that broke."""
+    async with Open(Reply(BODY, every=100, delay=0.005)) as stream:
+        stream._reader = Broken()
+        stream.relay(lambda _: True)
         with pytest.raises(ZeroDivisionError):
             async for _ in batches(stream):
                 pass

@@ -155,14 +155,14 @@ class TokenReader:
     def _entry(self, token: int, entry: Entry) -> Entry:
         """OpenAI's form, whatever the engine left out of it."""
         told = self._named(token, entry)
-        told["top_logprobs"] = [
-            self._named(other.get("id"), other) for other in (entry.get("top_logprobs") or ())[: self._top]
-        ]
+        others = entry.get("top_logprobs")
+        said = [other for other in others if isinstance(other, dict)] if isinstance(others, list) else []
+        told["top_logprobs"] = [self._named(other.get("id"), other) for other in said[: self._top]]
         return told
 
     def _named(self, token: Any, entry: Entry) -> Entry:
         logprob = entry.get("logprob")
-        number = logprob if isinstance(logprob, float) else math.nan
+        number = float(logprob) if isinstance(logprob, float | int) and not isinstance(logprob, bool) else math.nan
         if not isinstance(token, int) or not 0 <= token < len(self._vocabulary):
             return {"token": entry.get("token") or "", "logprob": number, "bytes": entry.get("bytes")}
         data = self._vocabulary.pieces[token]

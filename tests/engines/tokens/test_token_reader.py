@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from functools import lru_cache
@@ -236,3 +237,26 @@ def test_one_object_instead_of_a_stream(shared: Path) -> None:
         assert len(ids(events)) in (8, 12)
         assert events[-1] == Closed(True)
         assert len(of(FinishReason, events)) == 1
+
+
+@pytest.mark.parametrize("top", [None, 5, "x", {"a": 1}, ["x", 5, None], [{"id": "x", "logprob": "y"}], [{"id": [1]}]])
+@pytest.mark.parametrize("logprob", [None, "x", True, -1, -1.0, [1]])
+def test_log_probabilities_of_any_shape_are_read_as_far_as_they_can_be(top: Any, logprob: Any) -> None:
+    entry = {"logprob": logprob, "top_logprobs": top}
+    event = {"content": "The", "tokens": [504], "stop": False, "completion_probabilities": [entry]}
+    events = read("llamacpp", sse(event, done=False), top=2)
+    assert text(events) == "The"
+    (told,) = next(e.logprobs for e in events if isinstance(e, TextDelta)) or ()
+    assert told["logprob"] == -1.0 or (math.isnan(told["logprob"]) and logprob not in (-1, -1.0))
+    assert all(isinstance(one["logprob"], float) for one in told["top_logprobs"])
+
+
+@pytest.mark.parametrize("engine", ["llamacpp", "sglang", "vllm"])
+@pytest.mark.parametrize("token", [50_000, 2**63, -1])
+def test_a_token_that_the_vocabulary_does_not_have(engine: str, token: int) -> None:
+    event: dict[str, Any] = {
+        "llamacpp": {"content": "x", "tokens": [token], "stop": False},
+        "sglang": {"output_ids": [token], "meta_info": {"completion_tokens": 1}},
+        "vllm": {"choices": [{"index": 0, "text": "x", "token_ids": [token]}]},
+    }[engine]
+    assert read(engine, sse(event, done=False))
