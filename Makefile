@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check bench bench-gate bench-detectors bench-constraints bench-enforcement bench-memory bench-resume bench-store bench-triage bench-trace bench-outage chaos chaos-trace demo-triage proto format clean
+.PHONY: setup demo test check bench bench-gate bench-peers bench-detectors bench-constraints bench-enforcement bench-memory bench-resume bench-store bench-triage bench-trace bench-outage chaos chaos-trace demo-triage proto format clean
 
 setup: $(STAMP)
 
@@ -49,6 +49,17 @@ check: setup
 
 bench: compiled
 	$(BIN)/python -m tests.bench.http_path --packages $(COMPILED) $(ARGS)
+
+# The same beside the compiled router of the vLLM project, in the same rounds. It has an environment of its own.
+PEERS := build/peers
+$(PEERS)/bin/vllm-router:
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check setproctitle aiohttp orjson uvicorn fastapi requests && \
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps vllm-router==0.1.17 || \
+	(echo "bench-peers: vllm-router 0.1.17 cannot be installed here (see above), so there is nothing to compare with"; exit 1)
+
+bench-peers: compiled $(PEERS)/bin/vllm-router
+	$(BIN)/python -m tests.bench.http_path --packages $(COMPILED) --router $(PEERS)/bin/vllm-router $(ARGS)
 
 # fails when reader, guard and writer cost over 15 % more CPU a chunk than tests/bench/baseline.json says
 bench-gate: setup

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -30,15 +32,18 @@ trace: {{store: "chdb://{folder}/store", spool: "{folder}/spool", retention: {{d
 
 
 class Proxy:
-    """Serves while the context lasts. ``command`` prints ``http HOST:PORT`` once it takes requests. ``packages``: a
-    folder whose packages go before those that are installed."""
+    """Serves while the context lasts. ``command`` prints ``http HOST:PORT`` once it takes requests (before it
+    ``grpc HOST:PORT``, where it has one), or was told its ``port`` and then answers GET /health. ``packages``: a folder
+    whose packages go before those that are installed."""
 
-    def __init__(self, command: list[str], log: Path, packages: Path | None = None) -> None:
+    def __init__(self, command: list[str], log: Path, packages: Path | None = None, port: int = 0) -> None:
         self._command = command
         self._log = log
         self._environment = os.environ | ({"PYTHONPATH": str(packages.resolve())} if packages else {})
         self._process: subprocess.Popen[str] | None = None
+        self._told = port
         self.port = 0
+        self.grpc_port = 0
         self.started_in = 0.0
 
     def __enter__(self) -> Self:
@@ -55,7 +60,8 @@ class Proxy:
                 start_new_session=True,
             )
         try:
-            self.port = self._announced(began + START_SECONDS)
+            until = began + START_SECONDS
+            self.port = self._healthy(until) if self._told else self._announced(until)
         except BaseException:
             self._stop()
             raise
@@ -86,6 +92,17 @@ class Proxy:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
+    def _healthy(self, until: float) -> int:
+        while time.monotonic() < until:
+            if self._process is None or self._process.poll() is not None:
+                raise BenchError(f"the proxy did not start:\n{self._tail()}")
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self._told}/health", timeout=1):
+                    return self._told
+            except OSError:
+                time.sleep(0.05)
+        raise BenchError(f"the proxy was not ready after {START_SECONDS:.0f} s:\n{self._tail()}")
+
     def _announced(self, until: float) -> int:
         lines: queue.Queue[str] = queue.Queue()
         process = self._process
@@ -105,6 +122,8 @@ class Proxy:
                 raise BenchError(f"the proxy was not ready after {START_SECONDS:.0f} s:\n{self._tail()}") from None
             if not line:
                 raise BenchError(f"the proxy did not start:\n{self._tail()}")
+            if line.startswith("grpc "):
+                self.grpc_port = int(line.rpartition(":")[2])
             if line.startswith("http "):
                 return int(line.rpartition(":")[2])
 
@@ -136,3 +155,20 @@ def sidecar(folder: Path, url: str, models: list[str], packages: Path | None = N
 def passthrough(folder: Path, url: str) -> Proxy:
     """The yardstick (passthrough.py)."""
     return Proxy([sys.executable, "-m", "tests.bench.passthrough", url], folder / "passthrough.log")
+
+
+def vllm_router(folder: Path, url: str, program: Path) -> Proxy:
+    """The compiled router of the vLLM project, which passes bytes (make bench-peers installs it)."""
+    port, metrics = free_ports(2)
+    command = [str(program), "--host", "127.0.0.1", "--port", str(port), "--worker-urls", url]
+    return Proxy([*command, "--prometheus-port", str(metrics)], folder / "router.log", port=port)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now, for a program that cannot choose one itself."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()

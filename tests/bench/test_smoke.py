@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import socket
 import sys
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.http_path import SCENARIOS, Scenario, measure, summary, table
+from tests.bench.http_path import SCENARIOS, Scenario, goals, measure, summary, table
 from tests.bench.loopback import BenchError, DummyEngine, Load, Native, compile_native, run_load
 from tests.bench.proxies import Proxy, passthrough
 
@@ -30,7 +32,7 @@ def engine(native: Native) -> Iterator[DummyEngine]:
         yield running
 
 
-@pytest.mark.parametrize("model", ["p2", "s2", "flat"])
+@pytest.mark.parametrize("model", ["p2", "s2", "flat", "s2j"])
 def test_every_chunk_of_every_stream_arrives(native: Native, engine: DummyEngine, model: str) -> None:
     seen = run_load(native, engine.port, Load(model, streams=8, requests=16, tokens=40))
     assert seen["requests"] == 16
@@ -80,6 +82,21 @@ def test_a_wrong_answer_is_no_number(native: Native, stream: bytes, why: str) ->
         thread.join(5)
 
 
+@pytest.mark.parametrize("tokens", [16, 17, 23, 24, 25, 300])
+def test_a_document_is_whole_and_under_the_schema(native: Native, engine: DummyEngine, tokens: int) -> None:
+    for seed in range(20):
+        body = json.dumps({"model": "flatj", "seed": seed, "max_tokens": tokens}).encode()
+        with urllib.request.urlopen(f"{engine.url}/v1/chat/completions", data=body, timeout=5) as reply:
+            document = json.loads(json.load(reply)["choices"][0]["message"]["content"])
+        assert list(document) == ["rows"]
+        assert all(type(row["id"]) is int and type(row["note"]) is str and len(row) == 2 for row in document["rows"])
+
+
+def test_a_document_needs_room(native: Native, engine: DummyEngine) -> None:
+    with pytest.raises(BenchError, match="16 tokens at least"):
+        run_load(native, engine.port, Load("flatj", 1, 1, 15))
+
+
 def test_the_text_is_made_from_the_seed_and_does_not_repeat(engine: DummyEngine) -> None:
     def answer(seed: int) -> bytes:
         body = b'{"model": "flat", "seed": %d, "max_tokens": 300, "messages": []}' % seed
@@ -93,16 +110,37 @@ def test_the_text_is_made_from_the_seed_and_does_not_repeat(engine: DummyEngine)
 
 
 def test_the_table_of_a_run(native: Native, engine: DummyEngine) -> None:
-    scenario = SCENARIOS[3]
+    scenario = next(scenario for scenario in SCENARIOS if scenario.name == "whole1")
     direct = measure(native, engine, None, scenario)
     assert direct["load_us"] > 0
     assert direct["engine_us"] > 0
     through = {**direct, "proxy_us": 10.0}
-    row = summary(scenario, {"direct": [direct], "passthrough": [through], "sidecar": [through]})
+    row = summary(
+        scenario,
+        {"direct": [direct], "passthrough": [through], "sidecar": [through]},
+        dict.fromkeys(("direct", "passthrough", "sidecar"), 0.0),
+    )
     assert row["cpu_ratio"] == row["wall_ratio"] == row["to_passthrough"] == 1
     sidecar = {"started_in_s": 1.0, "memory_mb": 50.0, "idle_ms_per_s": 0.0, "writer_idle_ms_per_s": 0.0}
     text = table({"machine": "m", "rounds": 1, "modules": "compiled", **sidecar, "scenarios": {scenario.name: row}})
     assert scenario.what in text
+    assert re.search(r"whole1: CPU, us +200 +10\n", text)
+    assert "missed" not in text
+
+
+def test_a_goal_that_is_missed_is_said() -> None:
+    row = {"sidecar": {"proxy_us": 21.0}, "to_router": 1.5}
+    text = "\n".join(goals({"memory_mb": 151.0, "scenarios": {"step": row}}))
+    assert len(re.findall("missed", text)) == 3
+
+
+def test_memory_grows_by_the_highest_of_all_rounds_over_the_warm_up(native: Native, engine: DummyEngine) -> None:
+    scenario = Scenario("small", "", Load("flat", 4, 8, 32))
+    direct = measure(native, engine, None, scenario)
+    rounds = [{**direct, "proxy_us": 1.0, "memory_mb": mb} for mb in (52.0, 51.0)]
+    runs = {"direct": [direct] * 2, "passthrough": rounds, "sidecar": rounds}
+    row = summary(scenario, runs, dict.fromkeys(runs, 50.0))
+    assert row["sidecar"]["kb_a_stream"] == 500
 
 
 def test_a_proxy_is_measured(native: Native, engine: DummyEngine, tmp_path: Path) -> None:

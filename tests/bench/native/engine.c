@@ -6,6 +6,7 @@
  *   pN    one chunk each N ms, the streams spread evenly over the interval
  *   sN    one chunk each N ms, all streams at the same moment, as an engine's steps do
  *   flat  one chunk a write, as fast as the socket takes them, the streams in turn
+ * A j after it (s10j): the text is a JSON document.
  * A request without "stream":true is answered whole, at once. Requests are trusted: they are searched, not parsed.
  */
 #define _GNU_SOURCE
@@ -232,7 +233,7 @@ static bool answer(int fd, const char *head, const char *body) {
     c->sent = 0;
     c->usage = !strncmp(field(body, "\"include_usage\""), "true", 4);
     c->id = 0x8665674935fbad38UL + ++answers;
-    text_seed(&c->text, strtoull(field(body, "\"seed\""), NULL, 10));
+    text_seed_for(&c->text, strtoull(field(body, "\"seed\""), NULL, 10), c->model, c->count);
     return strncmp(field(body, "\"stream\""), "true", 4) ? whole(fd) : begin_stream(fd);
 }
 

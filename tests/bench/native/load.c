@@ -53,7 +53,7 @@ static long streams, wanted, tokens, begun, ended, fill = 400;
 static bool streamed;
 static double *first_us, *gaps_us, *request_us;
 static size_t gap_count, first_count;
-static char *prompt;
+static char *prompt, format[sizeof SCHEMA + 128]; /* the response_format of a document */
 
 static void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 static void fail(const char *format, ...) {
@@ -95,15 +95,15 @@ static void begin(struct connection *c) {
     }
     unsigned long seed = 1000003UL * (unsigned long)++begun % 2147483647UL;
     struct text text;
-    text_seed(&text, seed);
+    text_seed_for(&text, seed, model, tokens);
     c->expected = room(c->expected, (size_t)tokens * PIECE_MAX);
     c->expected_size = c->at = 0;
     for (long i = 0; i < tokens; i++) c->expected_size += text_next(&text, c->expected + c->expected_size);
     char *body;
     int size = asprintf(&body,
                         "{\"model\":\"%s\",\"messages\":[{\"role\":\"system\",\"content\":\"You are a helpful assistant.\"},"
-                        "{\"role\":\"user\",\"content\":\"%s\"}],\"temperature\":0.7,\"seed\":%lu,\"max_tokens\":%ld,\"stream\":%s}",
-                        model, prompt, seed, tokens, streamed ? "true" : "false");
+                        "{\"role\":\"user\",\"content\":\"%s\"}],\"temperature\":0.7,\"seed\":%lu,\"max_tokens\":%ld,\"stream\":%s%s}",
+                        model, prompt, seed, tokens, streamed ? "true" : "false", format);
     char *all;
     int whole = size < 0 ? -1
                          : asprintf(&all, "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:%d\r\n"
@@ -291,6 +291,10 @@ int main(int argc, char **argv) {
     long seconds = atol(argv[7]);
     if (argc > 8) fill = atol(argv[8]);
     if (streams < 1 || wanted < 1 || tokens < 1 || seconds < 1 || fill < 1) fail("counts must be positive");
+    if (strchr(model, 'j')) {
+        if (tokens < DOCUMENT_MIN) fail("a JSON document has %d tokens at least", DOCUMENT_MIN);
+        sprintf(format, ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"rows\",\"schema\":%s}}", SCHEMA);
+    }
     first_us = room(NULL, sizeof(double) * (size_t)wanted);
     request_us = room(NULL, sizeof(double) * (size_t)wanted);
     gaps_us = room(NULL, sizeof(double) * (size_t)(wanted * tokens));

@@ -1,12 +1,16 @@
 /* The text that the engine sends and the load generator expects: English words from a fixed list, taken by a seeded
- * generator, cut into pieces of about four characters as a tokenizer would. Both sides make it from the seed alone. */
+ * generator, cut into pieces of about four characters as a tokenizer would. Both sides make it from the seed alone.
+ *
+ * A model with a j in its name answers with a JSON document under SCHEMA instead: rows of a number and a note of such
+ * words, whole with the last piece. */
 #ifndef BENCH_TEXT_H
 #define BENCH_TEXT_H
 
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { PIECE_MAX = 32 };
+enum { PIECE_MAX = 32, DOCUMENT_MIN = 16 /* pieces */ };
 
 static const char *const WORDS[] = {
     "the", "of", "and", "to", "in", "a", "is", "that", "for", "it", "was", "on", "are", "as", "with", "they", "be", "at",
@@ -34,11 +38,18 @@ static const char *const WORDS[] = {
 };
 enum { WORD_COUNT = sizeof WORDS / sizeof WORDS[0] };
 
+static const char SCHEMA[] =
+    "{\"type\":\"object\",\"properties\":{\"rows\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":"
+    "{\"id\":{\"type\":\"integer\",\"minimum\":0},\"note\":{\"type\":\"string\",\"maxLength\":4000}},"
+    "\"required\":[\"id\",\"note\"],\"additionalProperties\":false}}},\"required\":[\"rows\"],\"additionalProperties\":false}";
+
 struct text {
     uint64_t state;
     const char *rest; /* the second half of a long word, or a mark that follows */
     int words;        /* in this sentence so far */
     int length;       /* of this sentence */
+    long left;        /* pieces of the document, this one included; 0: it is none */
+    int place;        /* in the row; in front of the first one it is negative */
 };
 
 static inline uint32_t text_random(struct text *t, uint32_t below) { /* splitmix64 */
@@ -53,9 +64,35 @@ static inline void text_seed(struct text *t, uint64_t seed) {
     t->length = 5 + (int)text_random(t, 14);
 }
 
+static inline void text_seed_for(struct text *t, uint64_t seed, const char *model, long count) {
+    text_seed(t, seed);
+    if (strchr(model, 'j')) t->left = count, t->place = -2;
+}
+
+static inline size_t text_document(struct text *t, char out[PIECE_MAX]) {
+    static const char *const OPEN[] = {"{\"rows", "\":["}, *const ROW[] = {"{\"", "id", "\":", "", ",\"", "note", "\":\""};
+    enum { HEAD = sizeof ROW / sizeof ROW[0] };
+    const char *piece = ROW[0];
+    int place = t->place++;
+    if (t->left-- == 1) piece = "\"}]}";
+    else if (place < 0) piece = OPEN[place + 2];
+    else if (place == 3) return (size_t)sprintf(out, "%u", (unsigned)text_random(t, 1000));
+    else if (place < HEAD) piece = ROW[place];
+    else if (place > HEAD + 4 && t->left > HEAD + 4 && text_random(t, 8) == 0) piece = "\"},", t->place = 0;
+    else {
+        size_t size = strlen(piece = WORDS[text_random(t, WORD_COUNT)]);
+        out[0] = ' ';
+        memcpy(out + 1, piece, size);
+        return size + 1;
+    }
+    memcpy(out, piece, strlen(piece));
+    return strlen(piece);
+}
+
 /* The next piece, as UTF-8 without a terminating zero. Returns its length in bytes. */
 static inline size_t text_next(struct text *t, char out[PIECE_MAX]) {
     size_t size;
+    if (t->left) return text_document(t, out);
     if (t->rest) {
         size = strlen(t->rest);
         memcpy(out, t->rest, size);
