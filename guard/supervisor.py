@@ -1,8 +1,6 @@
 """The supervisor of several worker processes that share the sidecar's addresses.
 
-- Every worker accepts from one listening HTTP socket, which the supervisor holds: what waits to be accepted is lost
-  neither by a crash nor by a reload. gRPC binds for itself, so its workers share a port that the supervisor keeps for
-  them (SO_REUSEPORT).
+- The workers share the ports (SO_REUSEPORT), over which the kernel spreads connections evenly (guard/addresses.py).
 - Of a set of workers the first shows whether the configuration can be served; the others start when it can. The
   addresses are announced when all of them take requests.
 - A worker that ends unasked is replaced, after a pause that doubles while that goes on; the others never notice.
@@ -20,52 +18,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from guard.addresses import Addresses
 from guard.checked_yaml import ConfigError, place_of, read_text
 from guard.config import Config, parse_config
-from guard.server.listener import ServeError, listening, reserved
 from guard.workers import StartFailed, Workers
 
 log: Final = logging.getLogger(__name__)
 
 Announce = Callable[[str], None]
-
-
-class Addresses:
-    """What the workers share; made once. Raises ServeError."""
-
-    def __init__(self, config: Config) -> None:
-        self.wanted = {"listen.http": config.listen.http, "listen.grpc": config.listen.grpc}
-        self.grpc = ""
-        self._keeper: socket.socket | None = None
-        self.http: socket.socket | None = None
-        self.lines: list[str] = []
-        if config.listen.grpc:
-            self._keeper = _bind(reserved, "grpc", config.listen.grpc)
-            host, port = config.listen.grpc.rpartition(":")[0], self._keeper.getsockname()[1]
-            self.grpc = f"{host}:{port}"
-            self.lines.append(f"grpc {self.grpc}")
-        if config.listen.http:
-            self.http = _bind(listening, "http", config.listen.http)
-            self.lines.append("http {}:{}".format(*self.http.getsockname()[:2]))
-
-    def close(self) -> None:
-        for one in (self._keeper, self.http):
-            if one is not None:
-                one.close()
-
-
-def _bind(make: Callable[[str, int], socket.socket], key: str, address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    try:
-        return make(host, int(port))
-    except OSError as error:
-        raise ServeError(f"listen.{key}", f"{address} cannot be bound: {error.strerror}") from error
 
 
 class Supervisor:
@@ -103,9 +68,7 @@ class Supervisor:
         return self._code
 
     def _set(self, config: Config, text: str) -> Workers:
-        http = self._addresses.http
-        http_fd = None if http is None else http.fileno()
-        return Workers(config, text, http_fd, self._addresses.grpc, self._command, self._draining)
+        return Workers(config, text, self._addresses, self._command, self._draining)
 
     def _on_stop(self, number: int) -> None:
         every = (self._workers, *self._retiring)
@@ -145,6 +108,7 @@ class Supervisor:
             log.error("the configuration is not taken, and the one before it stays: %s", error)
             return
         old, self._workers = self._workers, workers
+        self._addresses.keep(config.workers)
         self._retiring[old] = asyncio.create_task(self._retire(old))
         log.info("the configuration is read again, and %d workers run it", config.workers)
 

@@ -12,7 +12,7 @@ import msgspec
 
 class Assignment(msgspec.Struct, frozen=True):
     """The first line to a worker. ``config``: as text, so that one that replaces another runs what that one ran,
-    whatever the file says by now. ``http``: the inherited descriptor of the listening socket, None where HTTP is off.
+    whatever the file says by now. ``http``: the inherited descriptor of its HTTP socket, None where HTTP is off.
     ``grpc``: host:port, shared with the others; empty where gRPC is off."""
 
     config: str

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from guard.addresses import Addresses
 from guard.config import Config
 from guard.worker_messages import MAX_LINE, Assignment, Draining, Message, Page, Ready, decode, encode
 
@@ -43,23 +44,20 @@ class StartFailed(Exception):
 
 
 class Workers:
-    """``text``: the configuration as it was read. ``http``: the descriptor of the listening socket; None: HTTP is off.
-    ``grpc``: host:port; empty: gRPC is off. ``command`` starts a worker. ``draining``: what an operator has
-    said of engines, of one set and the next."""
+    """``text``: the configuration as it was read; ``command`` starts a worker. ``draining``: what an operator has said
+    of engines, of one set and the next."""
 
     def __init__(
         self,
         config: Config,
         text: str,
-        http: int | None,
-        grpc: str,
+        addresses: Addresses,
         command: Sequence[str],
         draining: dict[str, bool],
     ) -> None:
         self._count = config.workers
         self._text = text
-        self._http = http
-        self._grpc = grpc
+        self._addresses = addresses
         self._command = command
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._channels: dict[int, asyncio.StreamWriter] = {}
@@ -105,19 +103,20 @@ class Workers:
                 process.send_signal(number)
 
     async def _start(self, slot: int) -> None:
+        http = self._addresses.http(slot)
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=MAX_LINE,
-            pass_fds=() if self._http is None else (self._http,),
+            pass_fds=() if http is None else (http,),
             start_new_session=True,  # a Ctrl-C is for the supervisor, which then ends its workers in order
         )
         self._processes[slot] = process
         if self._ending:  # since a moment ago
             process.terminate()
         assert process.stdin is not None
-        process.stdin.write(encode(Assignment(self._text, slot, self._http, self._grpc)))
+        process.stdin.write(encode(Assignment(self._text, slot, http, self._addresses.grpc)))
         try:
             async with asyncio.timeout(START_SECONDS):
                 if await self._next(process) != Ready():
@@ -162,6 +161,7 @@ class Workers:
             code = await process.wait()
             if self._ending:
                 return
+            self._addresses.give_up(slot)
             log.error("worker %d (process %d) %s and is replaced", slot, process.pid, _ended_with(code))
             if time.monotonic() - began > STEADY_SECONDS:
                 pause = RESTART_SECONDS[0]

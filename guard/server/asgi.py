@@ -18,7 +18,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from guard.server.listener import listening
+from guard.server.listener import BACKLOG, listening
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -251,11 +251,16 @@ class HttpServer(uvicorn.Server):
 def serve_http(
     app: App, host: str = "127.0.0.1", port: int = 0, *, fd: int | None = None, grace: int = 30
 ) -> HttpServer:
-    """A server for ``app`` on host:port (0: any free one), or on the listening socket ``fd`` that was inherited.
+    """A server for ``app`` on host:port (0: any free one), or on the bound socket ``fd`` that was inherited.
 
     ``grace``: seconds that answers under way are given at shutdown. Raises OSError when the address cannot be bound.
     """
-    listener = listening(host, port) if fd is None else socket.socket(fileno=fd)
+    if fd is None:
+        listener = listening(host, port)
+    else:
+        listener = socket.socket(fileno=fd)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
     logging.getLogger("uvicorn.error").addFilter(_cut_on_purpose)
     config = uvicorn.Config(
         app,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+from typing import Final
+
+BACKLOG: Final = 2048
 
 
 class ServeError(Exception):
@@ -17,7 +20,7 @@ def listening(host: str, port: int) -> socket.socket:
     """On host:port (0: any free one). Raises OSError when the address cannot be bound."""
     listener = _bound(host, port)
     try:
-        listener.listen(2048)
+        listener.listen(BACKLOG)
         listener.setblocking(False)
     except OSError:
         listener.close()
@@ -37,7 +40,12 @@ def reserved(host: str, port: int) -> socket.socket:
     return keeper
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def shared(host: str, port: int) -> socket.socket:
+    """A further socket on a port that is ``reserved``. It takes connections once it listens. Raises OSError."""
+    return _bound(host, port, reuse=True)
+
+
+def _bound(host: str, port: int, *, reuse: bool = False) -> socket.socket:
     host = host.removeprefix("[").removesuffix("]")
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -45,6 +53,8 @@ def _bound(host: str, port: int) -> socket.socket:
     made = socket.socket(family, kind, protocol)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.bind(address)
     except OSError:
         made.close()
