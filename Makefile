@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check bench bench-gate bench-peers bench-detectors bench-constraints bench-enforcement bench-memory bench-resume bench-store bench-triage bench-trace bench-outage chaos chaos-trace demo-triage proto format clean
+.PHONY: setup demo test check bench bench-gate bench-grpc bench-peers bench-detectors bench-constraints bench-enforcement bench-memory bench-resume bench-store bench-triage bench-trace bench-outage chaos chaos-trace demo-triage proto format clean
 
 setup: $(STAMP)
 
@@ -50,7 +50,10 @@ check: setup
 bench: compiled
 	$(BIN)/python -m tests.bench.http_path --packages $(COMPILED) $(ARGS)
 
-# The same beside the compiled router of the vLLM project, in the same rounds. It has an environment of its own.
+bench-grpc: compiled
+	$(BIN)/python -m tests.bench.grpc_path --packages $(COMPILED) $(ARGS)
+
+# make bench beside the compiled router of the vLLM project, in the same rounds. It has an environment of its own.
 PEERS := build/peers
 $(PEERS)/bin/vllm-router:
 	$(PYTHON) -m venv $(PEERS)
