@@ -122,8 +122,8 @@ def regex_maker(constraint: Constraint, limits: Limits) -> Callable[[Release, bo
         raise too_complex(param, f"the regex has {len(pattern)} characters, and may have {limits.regex_chars}")
     try:
         dfa = Dfa(regex_automaton(pattern))
-    except Unsupported as error:
-        raise invalid(param, f"the regex uses {error}, which cannot be checked while an answer streams") from None
+    except Unsupported as unsupported:
+        raise invalid(param, f"the regex uses {unsupported}, which cannot be checked while an answer streams") from None
     except TooLarge:
         raise too_complex(param, f"the regex expands to more than {MOST_STATES} states") from None
     except re.error as error:
