@@ -4,8 +4,8 @@
 
 mypyc turns typed Python into a C extension. A chunk then costs a quarter less CPU (tests/bench/REPORT.md); without it
 everything works the same, from the Python sources. What is listed is what a chunk, or a document that is checked, goes
-through. tests/test_compiled_sources.py says what such a module must not hold: coroutines, and a name that is bound to errors
-of two types in one function. Cold code is not worth its build time.
+through. tests/test_compiled_sources.py says what such a module must not hold: coroutines, and a name that is bound to
+errors of two types in one function. Cold code is not worth its build time.
 """
 
 import os
