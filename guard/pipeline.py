@@ -79,8 +79,8 @@ class Pipeline:
 
     async def generate(self, request: GenerationRequest, deliver: Deliver | None = None) -> Batches:
         self._take()
-        self._under_way += 1
         evidence = self._evidence(request)
+        self._under_way += 1
         ticket: Ticket | None = None
         outcome: str | None = "cancelled"  # unless something else is known before the caller leaves
         try:

@@ -483,6 +483,15 @@ async def test_a_fault_of_ours_at_the_beginning_of_an_attempt_keeps_no_place(
     assert run.record.error_code == "internal"
 
 
+async def test_a_request_that_cannot_be_put_on_record_is_not_under_way() -> None:
+    run = Run(telling(STORY))
+    for _ in range(5):  # more than there may be at once
+        with pytest.raises(UnicodeEncodeError):
+            await run.ask(messages=[{"role": "user", "content": "half a pair: \ud800"}], retention="full")
+    assert run.pipeline.ready() == (True, "ready")
+    assert said(await run.ask()) == STORY
+
+
 async def test_a_fault_of_ours_before_a_stream_is_read_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     import guard.pipeline
 

@@ -254,13 +254,30 @@ _OPTIONS: Final[dict[str, Callable[[Said], Constraint]]] = {
 }
 
 
+HALF_CHARACTERS: Final = "holds half of a surrogate pair, which is no character"
+
+
 def _parsed(path: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise _refused(f"is a string, but no JSON: {error}", path) from None
     except RecursionError:
         raise _too_deep(path) from None
+    if half_characters(text, value):
+        raise _refused(HALF_CHARACTERS, path)
+    return value
+
+
+def half_characters(text: str, value: Any) -> bool:
+    """Whether what was read from this JSON text escapes what UTF-8 cannot carry on."""
+    if "\\ud" not in text.lower():
+        return False
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _text(said: Said) -> str:

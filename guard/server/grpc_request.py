@@ -336,6 +336,8 @@ def _schema(text: str, path: str) -> Any:
         raise RequestError(f"is not JSON: {error}", path, "invalid_json") from None
     if not isinstance(value, dict):
         _refuse("must be a JSON schema, which is an object", path, "invalid_constraint")
+    if spec.half_characters(text, value):
+        _refuse(spec.HALF_CHARACTERS, path, "invalid_constraint")
     return value
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from guard.constraint.spec import Constraint, from_openai
+from guard.constraint.spec import Constraint, from_openai, schema
 from guard.request import RequestError
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -151,3 +151,15 @@ def test_keys_of_what_few_encoders_take() -> None:
     with pytest.raises(RequestError) as caught:
         _ = Constraint("json_schema", deep, param="p").key
     assert (caught.value.param, caught.value.code) == ("p", "constraint_too_complex")
+
+
+@pytest.mark.parametrize(
+    "text", [r'{"const": "a\ud800"}', r'{"properties": {"\udc00": {}}}', r'{"enum": [["\ud83d x"]]}']
+)
+def test_a_schema_as_text_has_no_half_characters(text: str) -> None:
+    with pytest.raises(RequestError, match="half of a surrogate pair"):
+        schema(("guided_json", text))
+
+
+def test_a_schema_as_text_may_escape_whole_ones() -> None:
+    assert schema(("guided_json", r'{"const": "\ud83d\ude00 \\ud800"}')).value == {"const": "\U0001f600 \\ud800"}
