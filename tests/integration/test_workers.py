@@ -259,6 +259,8 @@ def test_a_reload_and_an_end_lose_nothing_and_a_bad_file_changes_nothing(engine:
     caller.join(SECONDS)
     assert not refused
     assert until(lambda: len(sidecar.children()) == 2, SECONDS)
+    for stream in streams:  # and is stored by now, by the old writer or the new one
+        assert sidecar.trace(stream.trace_id, SECONDS).outcome == "ok"
     # and they end in order with their supervisor: what is under way ends whole
     engine.release.clear()
     by_worker = _streams(sidecar, model="new")
