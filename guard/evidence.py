@@ -246,7 +246,8 @@ class Evidence:
         if failures:
             record.error_code, record.error_message = failures[0].code, failures[0].message
         record.attempts_made = len(record.attempts)
-        record.recovered = record.outcome == "ok" and record.attempts_made > record.choices
+        outrun = sum(one.record.action == "outrun" and one.why is None for one in self.attempts)
+        record.recovered = record.outcome == "ok" and record.attempts_made - outrun > record.choices
         record.finish_reason = ",".join(answer.reason for answer in answers)
         record.prompt_tokens = max((answer.usage.prompt_tokens for answer in answers), default=0)
         record.completion_tokens = sum(answer.usage.completion_tokens for answer in answers)

@@ -83,6 +83,24 @@ def silent(_: EngineRequest) -> Play:
     return Play([[Opened("x", "m")], Silence()])
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "recovered"),
+    [
+        (silent, telling(STORY), False),
+        (late(0.08), silent, False),
+        (Play(wait=0.08, error=EngineError("connect", "refused")), late(0.1), True),
+        (Play(error=EngineError("connect", "refused")), telling(STORY), True),
+    ],
+    ids=["the second is quicker", "the first is quicker", "the first fails", "a retry"],
+)
+async def test_an_answer_is_recovered_where_an_attempt_failed(first: Any, second: Any, recovered: bool) -> None:
+    """To have been quicker than another is nothing of that kind."""
+    run = Run(first if callable(first) else [first], second)
+    assert said(await run.ask()) == STORY
+    (record,) = run.tracing.records
+    assert (record.attempts_made, record.recovered) == (2, recovered)
+
+
 async def test_a_second_attempt_that_cannot_begin_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     import guard.attempt
 
