@@ -43,6 +43,7 @@ _LITERALS: Final = frozenset(("null", "none", "nil", "true", "false", "nan", "na
 _LAUGH: Final = re.compile(
     r"(?:[hjkwxlaeiou]{2,4}|(?:[hj][aeiou]){3,4}|[хаехи]{2}|哈|呵|嘻|笑|ㅋ|ㅎ|w|草|5|k)", re.IGNORECASE
 )
+_DRAWN_OUT: Final = frozenset("\u0640اويهーあいうえおぁぃぅぇぉっアイウエオァィゥェォッ아어오우으이ㅏㅗㅜㅠㅡ")
 _OPAQUE: Final = re.compile(r"[A-Za-z0-9+/=_%\\-]+")
 _IDENTIFIER: Final = re.compile(r"[^\W\d]0|0[^\W\d]")
 _MARKER: Final = re.compile(r"(?<!\S)(?:\[0\]|#0|\(0\)|<0>|\$0)|0%")
@@ -276,6 +277,8 @@ def _letter(char: str, line: str, before: str, margin: bool, policy: Policy) -> 
         return policy.opaque_chars, "literal"
     if char in "xX" and before:
         return policy.opaque_chars if not line or _HEADER.fullmatch(line) else 48, "filler"
+    if char in _DRAWN_OUT or (char.islower() and last.isalpha() and not last.isascii()):
+        return 48, "drawn out"  # the Arabic kashida, the vowels of a cry, and cased scripts that are not Latin
     if char in "kKwWㅋㅎ哈呵嘻笑ха草":
         return policy.word_copies_in_verse, "laughter"
     return policy.token_copies, ""
@@ -291,6 +294,9 @@ def _wordless(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
     if "\n" in unit:
         return max(policy.row_copies * len(unit), 2 * policy.ornament_chars), "rows", "rows"
     if all(char in "!?,;:¡¿ " for char in unit):
+        line = before[before.rfind("\n") + 1 :]
+        if "?," in unit + unit and (_opened(line) or _SQL.search(line)):
+            return max(policy.literal_copies * len(unit), policy.ornament_chars), "period", "placeholders"
         return 48, "period", ""
     if any(char > "\U0001f000" or "\u2600" <= char <= "\u27bf" for char in unit) and not any(
         char in _BLOCK for char in unit

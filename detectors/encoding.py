@@ -7,8 +7,9 @@ The rules:
   quotes or brackets of its own, or next to its name. At the very end it is a code point that the token limit cut.
 - Mojibake is UTF-8 read as Windows-1252. Inside a word ("mÃ¶chte", "donâ€™t") it is hardly ever honest, and twice it
   never is; where it stands alone it takes more of it, and it must be most of what is no ASCII.
-- Control characters are no text: a NUL and those of Latin-1 nowhere, the others in no line that is not code. Tabs, line
-  ends, form feeds and the escapes of terminals are let through.
+- Control characters are no text: a NUL is an error wherever it stands; of the others one is a warning, and the third an
+  error, where they stand in no line that is code. Tabs, line ends, vertical tabs, form feeds and the escapes of
+  terminals are let through.
 - A tokenizer's own spelling ("Ġthe", "<0xE2>") never belongs into text, but tokenizers are written about, so it must
   replace spaces or come in rows.
 """
@@ -52,6 +53,7 @@ _SPOKEN_OF: Final = ("mojibake", "encod", "decod", "utf-8", "utf8", "latin", "12
 _CONTROL: Final = re.compile("[\\x00-\\x08\\x0e-\\x1a\\x1c-\\x1f\\x7f-\\x84\\x86-\\x9f]")
 _BACKSLASHES: Final = 3
 """A control character in a line with so many is part of a pattern or of markup."""
+_MANY_CONTROLS: Final = 3
 _RAW_SIGNS: Final = frozenset("\u0120\u010a\u2581")
 _RAW: Final = re.compile("[\u0120\u010a\u2581][^\\W\\d_]")
 _BYTES: Final = re.compile(r"(?:<0x[0-9A-F]{2}>){2,}")
@@ -70,6 +72,8 @@ class Encoding:
         "_allowed",
         "_calm",
         "_channel",
+        "_control_onset",
+        "_controls_seen",
         "_hits",
         "_last",
         "_others",
@@ -105,6 +109,8 @@ class Encoding:
         self._seen = 0
         self._recent = ""  # the last characters, for what lies across a border
         self._waiting = -1  # offset of a replacement character whose right neighbour has not come
+        self._controls_seen = 0  # those that no line of code explains
+        self._control_onset = 0  # offset of the first of them
         self._hits: list[int] = []
         self._sure = 0  # hits that are hardly ever honest
         self._spoiled = 0  # characters in those hits
@@ -127,10 +133,12 @@ class Encoding:
             self.doubt = seen
             return ()
         found: list[Finding] = []
+        warned: list[Finding] = []
         if self._waiting >= 0 or self._recent[-1:] in _RAW_SIGNS or not text.isascii():
             found = self._odd(text, start)
         if not self._allowed["control"]:
-            found += self._controls(text, start)
+            for one in self._controls(text, start):
+                (warned if one.severity == "warn" else found).append(one)
         if ">" in text and not self._allowed["bytes"]:
             found += self._byte_tokens(text, start)
         if self._raw:
@@ -139,14 +147,14 @@ class Encoding:
         self._calm = not self._raw and self._waiting < 0 and self._recent[-1:] not in _RAW_SIGNS
         if not found:
             self.doubt = seen if self._waiting < 0 else max(self.doubt, self._waiting)
-            return ()
+            return tuple(warned)
         first = min(found, key=lambda finding: finding.detected_at)
         self.condemned = True
-        if first.code not in ("encoding.replacement_char", "encoding.control_char"):  # that was held since its onset
-            self.doubt = max(self.doubt, first.detected_at - 1)
-        else:
+        if first.code == "encoding.replacement_char":  # that was held since its onset
             self.doubt = max(self.doubt, first.onset)
-        return (first,)
+        else:
+            self.doubt = max(self.doubt, first.detected_at - 1)
+        return (*(one for one in warned if one.detected_at < first.detected_at), first)
 
     def finish(self) -> Sequence[Finding]:
         if self.condemned:
@@ -262,32 +270,39 @@ class Encoding:
         recent = (self._recent + text)[-160:].lower()
         return any(word in recent for word in _SPOKEN_OF)
 
-    def _controls(self, text: str, start: int) -> Sequence[Finding]:
+    def _controls(self, text: str, start: int) -> list[Finding]:
+        found: list[Finding] = []
         for match in _CONTROL.finditer(text):
             char = match.group()
             before = (self._recent + text[: match.start()])[-160:]
             line = before[before.rfind("\n") + 1 :]
-            if char != "\0" and char < "\x80":
-                if line.startswith(("\t", "    ")) or line.count("\\") >= _BACKSLASHES or line[-1:] in _OPEN:
-                    continue
-            elif line[-1:] in _OPEN:
+            if line[-1:] in _OPEN:
                 continue
-            message = "a control character stands in the text"
+            code = line.startswith(("\t", "    ")) or line.count("\\") >= _BACKSLASHES
+            if code and char != "\0" and char < "\x80":
+                continue
             at = start + match.start()
             evidence = {"character": f"U+{ord(char):04X}", "before": line[-12:]}
-            return (
-                Finding(
-                    "encoding.control_char",
-                    "error",
-                    message,
-                    self._channel,
-                    at,
-                    at + 1,
-                    0.9,
-                    evidence,
-                ),
-            )
-        return ()
+            if char == "\0":
+                message = "a NUL stands in the text"
+                found.append(
+                    Finding("encoding.control_char", "error", message, self._channel, at, at + 1, 0.9, evidence)
+                )
+                return found
+            self._controls_seen += 1
+            if self._controls_seen == 1:
+                self._control_onset = at
+                message = "a control character stands in the text"
+                found.append(
+                    Finding("encoding.control_char", "warn", message, self._channel, at, at + 1, 0.9, evidence)
+                )
+            elif self._controls_seen == _MANY_CONTROLS:
+                message, onset = "control characters stand in the text", self._control_onset
+                found.append(
+                    Finding("encoding.control_char", "error", message, self._channel, onset, at + 1, 0.9, evidence)
+                )
+                return found
+        return found
 
     def _raw_tokens(self, text: str, start: int) -> Sequence[Finding]:
         whole = self._recent[-1:] + text

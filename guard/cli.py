@@ -131,6 +131,8 @@ def check(cases: Path) -> None:
     try:
         for case in read_cases(cases):
             click.echo(_line(judge(case)))
+    except BrokenPipeError:  # whoever read the lines has seen enough: click ends the process without a word
+        raise
     except (CaseError, OSError) as error:
         click.echo(f"outguard check: {error}", err=True)
         sys.exit(2)

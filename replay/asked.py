@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 
 from guard.checked_yaml import parse_yaml, read_text
 from guard.config import Config
-from guard.options import reading
+from guard.options import read_config, reading
 from replay import journal
 from replay.matrix import Matrix, chosen
 from replay.scorecard import THRESHOLDS
@@ -19,10 +20,10 @@ from replay.source import ReplayError
 from replay.where import WhereError, parse
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """The options by their names; None and False where they were not given."""
+class Asked(Struct, frozen=True, kw_only=True, dict=True):
+    """The options by their names; None and False where they were not given. The configuration is read when it is first
+    needed: a folder of recorded answers is judged without one."""
 
-    config: Config
     config_path: Path
     command: str
     trace_id: str | None = None
@@ -52,6 +53,11 @@ class Asked(Struct, frozen=True, kw_only=True):
     folder: Path | None = None
     html: Path | None = None
     json_: bool = False
+
+    @cached_property
+    def config(self) -> Config:
+        """What is wrong with it ends the process with 2."""
+        return read_config(self.config_path)
 
     @property
     def runs(self) -> Path:

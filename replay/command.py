@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from guard.options import age, config_option, read_config
+from guard.options import age, config_option
 from replay.where import FIELDS
 
 FIELDS_TOLD = textwrap.fill(", ".join(sorted(FIELDS)), 110, initial_indent="  ", subsequent_indent="  ")
@@ -85,9 +85,8 @@ def replay(config_path: Path, **asked: Any) -> None:
     from replay.jobs import run
     from replay.source import ReplayError
 
-    config = read_config(config_path)
     try:
-        sys.exit(run(Asked(config=config, config_path=config_path, command=shlex.join(sys.argv), **asked)))
+        sys.exit(run(Asked(config_path=config_path, command=shlex.join(sys.argv), **asked)))
     except ReplayError as error:
         click.echo(f"outguard replay: {error}", err=True)
     except ConfigError as error:

@@ -39,10 +39,7 @@ def run(text: str, prompt: str | None = None, size: int = 1_000) -> list[Finding
         ("Ð¿Ñ€Ð¸Ð²ÐµÑ‚ всем", "encoding.mojibake", 0),
         # control characters
         ("The answer is\x00 forty-two.", "encoding.control_char", 13),
-        ("\x01\x02\x03", "encoding.control_char", 0),
-        ("The price is\x08 five euros", "encoding.control_char", 12),
-        ("It\x92s fine", "encoding.control_char", 2),
-        ("Done.\x7f", "encoding.control_char", 5),
+        ("    a NUL in\x00 code", "encoding.control_char", 12),
     ],
 )
 def test_it_is_found(text: str, code: str, onset: int, size: int) -> None:
@@ -80,6 +77,36 @@ def test_it_is_found(text: str, code: str, onset: int, size: int) -> None:
 )
 def test_what_speaks_about_it_passes(text: str, prompt: str | None, size: int) -> None:
     assert run(text, prompt, size) == []
+
+
+CONTROLS = [chr(code) for code in (*range(1, 9), *range(14, 27), *range(28, 32), *range(127, 133), *range(134, 160))]
+
+
+@pytest.mark.parametrize("size", [1, 3, 1_000])
+@pytest.mark.parametrize("char", CONTROLS, ids=lambda char: f"U+{ord(char):04X}")
+def test_one_control_character_is_a_warning_and_the_third_an_error(char: str, size: int) -> None:
+    text = f"It rings{char} once."
+    assert [(f.code, f.severity, f.onset) for f in run(text, size=size)] == [("encoding.control_char", "warn", 8)]
+    assert [f.severity for f in run(f"{text}{char}", size=size)] == ["warn"]
+    found = [(f.severity, f.onset, f.detected_at) for f in run(f"{text}{char} {char} and on", size=size)]
+    assert found == [("warn", 8, 9), ("error", 8, 18)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 1_000])
+def test_a_warning_does_not_outlive_what_condemned_the_answer_before_it(size: int) -> None:
+    found = run("caf<0xC3><0xA9> and \x07 on", size=size)
+    assert [f.code for f in found] == ["encoding.byte_tokens"]
+    assert [f.severity for f in run("a\x07b\x00c", size=size)] == ["warn", "error"]
+
+
+@pytest.mark.parametrize("size", [1, 4, 1_000])
+def test_a_warning_holds_nothing(size: int) -> None:
+    watch, text = Encoding(), "one\x07 and \x08 two"
+    for start in range(0, len(text), size):
+        watch.feed(text[start : start + size])
+    assert watch.doubt == len(text)
+    watch.feed(" and\x07 three")
+    assert watch.doubt == len(text) + 4
 
 
 def test_a_code_point_cut_at_the_end_is_a_warning() -> None:

@@ -4,6 +4,8 @@ this one, which is the same code and a second quicker."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,20 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     done = run("check", "--cases", str(tmp_path / "none.jsonl"))
     assert done.exit_code == 2
     assert "none.jsonl" in done.stderr
+
+
+def test_a_reader_that_has_seen_enough(tmp_path: Path) -> None:
+    """As with ``| head -1``: no word about it."""
+    path = tmp_path / "cases.jsonl"
+    path.write_text((json.dumps(CASE) + "\n") * 2_000)
+    command = [sys.executable, "-m", "guard", "check", "--cases", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["action"] == "pass"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 1
 
 
 def test_odd_cases_are_judged_and_never_crash(tmp_path: Path) -> None:

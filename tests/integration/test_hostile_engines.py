@@ -154,7 +154,7 @@ def test_a_logprob_that_is_no_number_is_a_finding(stage: Stage) -> None:
 
 TEXTS = {
     "beyond ASCII": "日本語 – Ærøskøbing – 🗼👨‍👩‍👧 – עברית – e\u0301",
-    "controls": "a\x00b\x1b[0m\r\n\u2028\u2029c",
+    "controls": "a\x0bb\x1b[0m\x0c\x07\r\n\u2028\u2029c\x1f",
     "looks like the protocol": "data: [DONE]\n\ndata: {}\n\nevent: error\n",
     "looks like JSON": '{"a": "\\u0000", "b": "\\"}"}',
     "long": " ".join(random.Random(1).choices(["lamp", "keeper", "sea", "letter", "storm", "night", "boat"], k=40)),

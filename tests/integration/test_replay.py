@@ -248,6 +248,18 @@ def test_recorded_answers_are_judged_from_a_folder(shared: Path, fresh: tuple[Si
     assert run(fresh[0], "--import", "nothing").exit_code == 2
 
 
+def test_a_folder_of_recorded_answers_needs_no_configuration(shared: Path, tmp_path: Path) -> None:
+    folder = shared / "recordings" / "nondeterminism"
+    none = ["--config", str(tmp_path / "none.yaml")]
+    done = CliRunner().invoke(main, ["replay", "--import", str(folder), "--json", *none])
+    assert done.exit_code == 1, done.stderr
+    assert len(json.loads(done.stdout)["runs"]) == 240
+    missing = CliRunner().invoke(main, ["replay", "--import", str(tmp_path / "gone"), *none])
+    assert (missing.exit_code, "no such folder" in missing.stderr) == (2, True)
+    assert "none.yaml" in CliRunner().invoke(main, ["replay", "--list", *none]).stderr
+    assert CliRunner().invoke(main, ["replay", "--list", "--runs", str(tmp_path), *none]).exit_code == 0
+
+
 # --- golden engines and suites ---------------------------------------------------------------------------------------
 
 
