@@ -86,9 +86,9 @@ class StreamIntegrity:
         found: list[Finding] = []
         if kind in _FAULTS and not (kind == "cut" and self._reason):
             code, text = _FAULTS[kind]
-            found.append(
-                _finding(code, "error", f"{text}: {message}" if message not in ("", text) else text, fault=kind)
-            )
+            if message:
+                text = message if message.startswith(text) else f"{text}: {message}"
+            found.append(_finding(code, "error", text, fault=kind))
         elif kind == "cut":
             found.append(_finding("cut", "warn", "the connection was cut after the answer had ended"))
         if not self._reason:

@@ -60,9 +60,13 @@ def parse_yaml(text: str, name: str, kind: type[Model], keys: str) -> Model:
         raise ConfigError([f"{name}:{line}: is not YAML: {error.problem}"]) from error
     except yaml.YAMLError as error:
         raise ConfigError([f"{name}: is not YAML: {error}"]) from error
+    except ValueError as error:  # a date such as 2026-13-01
+        raise ConfigError([f"{name}:{_impossible(root)}: a value that cannot be: {error}"]) from error
+    except RecursionError as error:
+        raise ConfigError([f"{name}: is nested too deeply"]) from error
     if not isinstance(data, dict):
         raise ConfigError([f"{name}:1: must be a mapping of {keys}, and is {_kind(data)}"])
-    problems = [f"{name}:{line}: {key}: is given twice" for line, key in _repeated_keys(root)]
+    problems = [f"{name}:{line}: {key}: is given twice" for line, key in _repeated_keys(root, (), set())]
     if problems:
         raise ConfigError(problems)
     try:
@@ -87,8 +91,31 @@ def _explain(error: ValidationError, root: yaml.Node | None, name: str) -> list[
             message = "is not a known key"
         elif problem["type"] == "missing":
             message = "is missing"
+        elif problem["type"] == "too_short" and problem["ctx"]["min_length"] == 1:
+            message = "must not be empty"
         lines.append((_line(root, path), f"{_dotted(path)}: {message}"))
     return [f"{name}:{line}: {text}" for line, text in sorted(set(lines))]
+
+
+def _impossible(root: yaml.Node | None) -> int:
+    """The line of the first scalar that is no value of its kind."""
+    left, walked = [root], set()
+    loader = yaml.SafeLoader("")
+    while left:
+        node = left.pop()
+        if id(node) in walked:
+            continue
+        walked.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            left.extend(part for pair in reversed(node.value) for part in reversed(pair))
+        elif isinstance(node, yaml.SequenceNode):
+            left.extend(reversed(node.value))
+        elif isinstance(node, yaml.ScalarNode):
+            try:
+                loader.construct_object(node)  # type: ignore[no-untyped-call]
+            except ValueError:
+                return node.start_mark.line + 1
+    return 1
 
 
 def _line(node: yaml.Node | None, path: tuple[str | int, ...]) -> int:
@@ -110,9 +137,13 @@ def _line(node: yaml.Node | None, path: tuple[str | int, ...]) -> int:
     return line
 
 
-def _repeated_keys(node: yaml.Node | None, path: tuple[str | int, ...] = ()) -> list[tuple[int, str]]:
-    """YAML lets the last of two equal keys win in silence; a config must not."""
+def _repeated_keys(node: yaml.Node | None, path: tuple[str | int, ...], walked: set[int]) -> list[tuple[int, str]]:
+    """YAML lets the last of two equal keys win in silence; a config must not. ``walked`` are the nodes that were looked
+    at: an alias leads to one of them again, and may lead round in circles."""
     found: list[tuple[int, str]] = []
+    if id(node) in walked:
+        return found
+    walked.add(id(node))
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
@@ -120,10 +151,10 @@ def _repeated_keys(node: yaml.Node | None, path: tuple[str | int, ...] = ()) -> 
             if key.value in seen:
                 found.append((key.start_mark.line + 1, _dotted(here)))
             seen.add(key.value)
-            found.extend(_repeated_keys(value, here))
+            found.extend(_repeated_keys(value, here, walked))
     elif isinstance(node, yaml.SequenceNode):
         for i, value in enumerate(node.value):
-            found.extend(_repeated_keys(value, (*path, i)))
+            found.extend(_repeated_keys(value, (*path, i), walked))
     return found
 
 

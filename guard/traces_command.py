@@ -255,6 +255,9 @@ def erase(
     from guard.trace.store import StoreError
 
     try:
+        for name, given in (("trace", trace), ("tenant", tenant)):
+            if given is not None and not given.strip():  # a variable of a script that is not set
+                raise ValueError(f"--{name} is empty")
         selection = Selection((trace or "").lower(), tenant, before or 0.0)
     except ValueError as error:
         raise click.UsageError(str(error)) from error

@@ -80,13 +80,21 @@ class Asked(Struct, frozen=True, kw_only=True, dict=True):
             given: str | None = getattr(self, name)
             if given is not None:
                 whole[name] = tuple(part.strip() for part in given.split(",") if part.strip())
+                if not whole[name]:  # a variable of a script that is not set, which must not mean all of them
+                    raise ReplayError(f"--{name}: names nothing")
         whole |= self._given("repeats", "echo", "seed")
         whole["sampling"] |= self._given("temperature", "max_tokens")
         whole["limits"] |= self._given("per_second")
         try:
             return Matrix.model_validate(whole)
         except ValidationError as error:
-            told = [f"{'.'.join(map(str, one['loc'])) or 'matrix'}: {one['msg']}" for one in error.errors()]
+            places = [one["loc"] for one in error.errors()]
+            told = [
+                f"{'.'.join(map(str, one['loc'])) or 'matrix'}: {one['msg']}"
+                for one in error.errors()
+                # that a list lacks what is wrong in it goes without saying
+                if not any(len(place) > len(one["loc"]) and place[: len(one["loc"])] == one["loc"] for place in places)
+            ]
             raise ReplayError("; ".join(told).replace("Value error, ", "")) from error
 
     def _given(self, *names: str) -> dict[str, Any]:

@@ -38,6 +38,8 @@ INTERRUPTED = 130
 
 
 def run(asked: Asked) -> int:
+    if asked.html is not None and not asked.html.parent.is_dir():  # before anything is sent for it
+        raise ReplayError(f"--html {asked.html}: cannot be written: there is no directory {asked.html.parent}")
     if asked.import_ is not None:
         return judge_folder(asked, asked.import_)
     if asked.list_:

@@ -115,6 +115,25 @@ def test_what_is_no_config_at_all(text: str) -> None:
         parse_config(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("engines: &x [*x]\nroutes: *x", "c.yaml:1: engines[0]: "),
+        ("a: &x {b: *x}", "c.yaml:1: a: is not a known key"),
+        ("engines: []\ntrace:\n  - &x [1, *x]\n  - 2026-13-01", "c.yaml:4: a value that cannot be: month must be"),
+        ("engines: []\nroutes: !!int many", "c.yaml:2: a value that cannot be: "),
+        ("engines: []\nroutes: []", "c.yaml:2: routes: must not be empty"),
+        ("[" * 3_000, "c.yaml: is nested too deeply"),
+        ("a: &a [1, 1]\nb: &b [*a, *a]\n" + "c: [*b, *b, *b]\na: 1", "c.yaml:4: a: is given twice"),
+    ],
+)
+def test_what_yaml_allows_and_no_config_holds(text: str, problem: str) -> None:
+    """Aliases that lead round in circles, values that are none."""
+    with pytest.raises(ConfigError) as raised:
+        parse_config(text, "c.yaml")
+    assert any(line.startswith(problem) for line in raised.value.problems), raised.value.problems
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path / "none.yaml")

@@ -286,6 +286,11 @@ async def _refused(exchange: Exchange) -> EngineError:
         exchange.close()
     said = read_error_body(body, exchange.headers.get("content-type", ""))
     message = said.message or f"the engine answered {exchange.status}"
+    if exchange.status in (401, 403):
+        # its own words are about the operator's key, and may quote it: no caller's business
+        message = (
+            f"the engine does not let this sidecar in (status {exchange.status}): its key is the operator's to mend"
+        )
     if 300 <= exchange.status < 400:
         message = f"the engine redirects to {exchange.headers.get('location', 'nowhere')!r}, which is not followed"
     return EngineError(

@@ -96,4 +96,7 @@ def test_what_the_engine_says_is_not_said_twice() -> None:
     watch = StreamIntegrity()
     said = "the connection ended in the middle of the answer"
     assert watch.end(kind="cut", done=False, message=said)[0].message == said
+    more = f"{said}: ConnectionResetError"
+    assert StreamIntegrity().end(kind="cut", done=False, message=more)[0].message == more
+    assert StreamIntegrity().end(kind="cut", done=False)[0].message == said
     assert StreamIntegrity().end(kind="cut", done=False, message="reset by peer")[0].message == f"{said}: reset by peer"

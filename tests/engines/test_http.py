@@ -177,12 +177,15 @@ async def test_an_error_object_with_status_200() -> None:
         (Reply(b"half", 500, end="close"), "half"),
         (Reply(b"", 307, {"location": "http://x/"}, framing="length"), "redirects to 'http://x/'"),
         (Reply(b"", 204, framing="none"), "the engine answered 204"),
+        (Reply(b'{"error":"no such key: sk-1"}', 401, JSON), "does not let this sidecar in (status 401)"),
+        (Reply(b'{"error":"no such key: sk-1"}', 403, JSON), "does not let this sidecar in (status 403)"),
     ],
 )
 async def test_statuses(reply: Reply, message: str) -> None:
     async with playing(reply) as (engine, _):
         error = await refused(engine)
         assert message in error.message
+        assert "sk-1" not in error.message  # whoever reads it may be any caller
         assert error.status == reply.status
 
 

@@ -227,5 +227,6 @@ def test_the_command_says_why_not(server: Any, make: Make, tmp_path: Path) -> No
     config = tmp_path / "outguard.yaml"
     head = 'engines: [{name: a, url: "http://127.0.0.1:1"}]\nroutes: [{model: m, engines: [a]}]\n'
     config.write_text(f'{head}trace: {{store: "{server.dsn(next(_databases))}", spool: "{tmp_path / "spool"}"}}\n')
-    for arguments in ((), ("--trace", "aa", "--tenant", "b"), ("--older-than", "soon")):
+    empty = (("--tenant", ""), ("--tenant", " ", "--older-than", "1d"), ("--trace", ""))  # variables that are not set
+    for arguments in ((), ("--trace", "aa", "--tenant", "b"), ("--older-than", "soon"), *empty):
         assert traces(config, "erase", *arguments).exit_code == 2
