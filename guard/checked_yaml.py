@@ -112,7 +112,7 @@ def _impossible(root: yaml.Node | None) -> int:
             left.extend(reversed(node.value))
         elif isinstance(node, yaml.ScalarNode):
             try:
-                loader.construct_object(node)  # type: ignore[no-untyped-call]
+                loader.construct_object(node)
             except ValueError:
                 return node.start_mark.line + 1
     return 1
