@@ -179,7 +179,7 @@ class Fleet:
         engine = self._engines[ticket.engine]
         breaker = engine.breaker
         if verdict.weight and verdict.of_prompt and prompt is not None:
-            mark = Mark(ticket.engine, verdict.weight, now, breaker.turns)
+            mark = Mark(ticket.engine, verdict.weight, now, breaker.turns, cause)
             counts, back = self._origins.collapsed(prompt, mark)
             for one in back:
                 self._engines[one.engine].breaker.take_back(one.weight, one.at, one.turn, now)
@@ -199,6 +199,7 @@ class Fleet:
         for mark in self._origins.answered(prompt, ticket.engine):
             engine = self._engines[mark.engine]
             if engine.breaker.turns == mark.turn and engine.breaker.judge(mark.weight, now, trial=False):
+                engine.cause = mark.cause
                 engine.openings += 1
 
     def leave_alone(self, name: str, seconds: float, now: float) -> None:

@@ -21,12 +21,14 @@ FRESH: Final = 600.0
 
 
 class Mark(Struct, eq=False):
-    """A failure as it was counted: against ``engine``, with ``weight``, at ``at``, in that ``turn`` of its breaker."""
+    """A failure as it was counted: against ``engine``, with ``weight``, at ``at``, in that ``turn`` of its breaker, for
+    ``cause``."""
 
     engine: str
     weight: float
     at: float
     turn: int
+    cause: str = ""
 
 
 class _Prompt(Struct):

@@ -113,6 +113,7 @@ def test_two_that_collapse_where_the_third_answers_are_out_both() -> None:
         it.answered(ticket, prompt, prompt * 0.01)
         it.judge(ticket, WELL, prompt * 0.01)
     assert [state.state for state in it.states(0.1)] == ["open", "open", "closed"]
+    assert [state.cause for state in it.states(0.1)] == ["stream.cut", "stream.cut", ""]
 
 
 def test_one_poisonous_prompt_does_not_put_out_the_only_engine() -> None:
