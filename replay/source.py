@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from guard.normalise import chat_request, completion_request, to_openai_body
+from guard.normalise import chat_request, completion_request
 from guard.request import GenerationRequest, RequestError
 from guard.trace.record import AttemptRecord, RequestRecord
 from replay.observation import Cell, Counts, Found, Observation, Sampling, Timing
@@ -90,11 +90,6 @@ def source_of(record: RequestRecord) -> Source:
     if isinstance(request.prompt, tuple):
         source.prompt_ids = request.prompt
     return source
-
-
-def source_from(request: GenerationRequest, **more: Any) -> Source:
-    """Of a request that was made and not recorded."""
-    return Source(request.id, request.kind, to_openai_body(request), **more)
 
 
 def observed(record: RequestRecord, attempt: AttemptRecord) -> Observation:

@@ -19,7 +19,6 @@ Survives kill -9 of everything. It is not synced to the disk, so a power cut may
 
 from __future__ import annotations
 
-import copy
 import errno
 import fcntl
 import logging
@@ -283,21 +282,3 @@ def _clean(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _clean(item) for key, item in value.items()}
     return value
-
-
-class MemorySink:
-    """A sink for tests: keeps what it is given, copied at the time it was given."""
-
-    def __init__(self) -> None:
-        self.records: list[RequestRecord] = []
-        self.outcomes: list[OutcomeRecord] = []
-        self.closed = False
-
-    def write(self, record: RequestRecord) -> None:
-        self.records.append(copy.deepcopy(record))
-
-    def write_outcome(self, record: OutcomeRecord) -> None:
-        self.outcomes.append(copy.deepcopy(record))
-
-    async def aclose(self) -> None:
-        self.closed = True

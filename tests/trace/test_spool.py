@@ -15,7 +15,7 @@ from guard.trace import spool as spool_module
 from guard.trace.frames import LOSS, Frame, scan, seed_of
 from guard.trace.record import AttemptRecord, LossRecord, OutcomeRecord, RequestRecord
 from guard.trace.rows import decode, whole
-from guard.trace.spool import MemorySink, Spool
+from guard.trace.spool import Spool
 
 
 def record(n: int, **changes: object) -> RequestRecord:
@@ -201,15 +201,3 @@ def test_names_are_never_reused_even_when_the_clock_goes_back(tmp_path: Path, mo
     assert again.directory == spool.directory
     names = [path.name for path in tmp_path.glob("*/*.seg")]
     assert len(names) == len(set(names)) >= 7
-
-
-async def test_the_memory_sink_keeps_a_copy() -> None:
-    sink = MemorySink()
-    made = record(1)
-    sink.write(made)
-    made.outcome = "changed"
-    sink.write_outcome(OutcomeRecord("t", "c", 1.0, False))
-    await sink.aclose()
-    assert sink.records[0].outcome == "ok"
-    assert not sink.outcomes[0].ok
-    assert sink.closed
