@@ -117,7 +117,7 @@ def _request(record: RequestRecord, operation: str) -> dict[str, Any]:
             "error.type": record.error_code,
             "outguard.protocol": record.protocol,
             "outguard.tenant": record.tenant,
-            "outguard.policy": record.policy if record.attempts else "",
+            "outguard.policy": record.policy,
             "outguard.retention": record.retention,
             "outguard.outcome": record.outcome,
             "outguard.attempts": record.attempts_made or len(record.attempts),
