@@ -8,6 +8,7 @@ adds. CPU is what the processes account for themselves, medians over the rounds.
 from __future__ import annotations
 
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -134,6 +135,7 @@ def table(result: dict[str, Any]) -> str:
 )
 def main(as_json: bool, rounds: int, names: tuple[str, ...], packages: Path | None) -> None:
     """Microseconds of CPU a token of the gRPC path with all guards on, and what gRPC costs beside HTTP."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too
     with tempfile.TemporaryDirectory(prefix="outguard-bench-") as folder:
         try:
             native = compile_native(Path(folder))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import statistics
 import sys
 import tempfile
@@ -290,6 +291,7 @@ def goals(result: dict[str, Any]) -> list[str]:
 )
 def main(as_json: bool, rounds: int, names: tuple[str, ...], packages: Path | None, router: Path | None) -> None:
     """Microseconds of CPU a streamed chunk of the HTTP path with all guards on, against a direct connection."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too
     with tempfile.TemporaryDirectory(prefix="outguard-bench-") as folder:
         try:
             native = compile_native(Path(folder))
