@@ -156,7 +156,8 @@ def _leaning(names: set[str], facts: Facts) -> str:
     if "unknown_seams" in names:
         return "corruption" if facts.wrong.mixed else "near_tie"
     if "setups_unknown" in names:
-        return "near_tie"
+        # rounding turns one good answer into another, and seldom into one that must not stand
+        return "engine_diff.systematic" if "wrong_unexplained" in names else "near_tie"
     if "wrong_unexplained" in names and facts.wrong.mixed and facts.greedy == facts.runs:
         return "corruption"
     return ""
