@@ -28,6 +28,10 @@ def test_a_compiled_module_is_translated_rightly(path: str) -> None:
         assert not isinstance(function, ast.AsyncFunctionDef), f"{path}:{function.lineno}: a coroutine"
         if not isinstance(function, ast.FunctionDef):
             continue
+        for loop in ast.walk(function):
+            if isinstance(loop, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+                made = [node for node in ast.walk(loop) if isinstance(node, ast.Lambda)]
+                assert not made, f"{path}:{loop.lineno}: a function made in a loop, which would lose what it stands in"
         caught: dict[str, set[str]] = defaultdict(set)
         for node in ast.walk(function):
             if isinstance(node, ast.ExceptHandler) and node.name and node.type is not None:
