@@ -28,6 +28,8 @@ Headers = list[tuple[bytes, bytes]]
 
 JSON: Final = b"application/json"
 MAX_HEAD_BYTES: Final = 64 * 1024
+LAST_WORD_S: Final = 0.3
+"""How long a connection that was just made may still ask when the server stops."""
 KEEP_ALIVE_S: Final = 75
 """Longer than the idle time of common client pools and balancers, so that it is they who close first."""
 
@@ -192,12 +194,25 @@ class BoundedHead(HttpToolsProtocol):
 
     _head = 0
     _in_head = True
+    _leaving = False
 
     def data_received(self, data: bytes) -> None:
         self._head += len(data)
         super().data_received(data)
         if self._in_head and self._head > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            # a fresh connection on which nothing was asked yet: what is on its way is still answered, and not reset
+            self._leaving = True
+            self.loop.call_later(LAST_WORD_S, self._leave)
+        else:
+            super().shutdown()
+
+    def _leave(self) -> None:
+        if self.cycle is None:
             self.transport.close()
 
     def on_message_begin(self) -> None:
@@ -207,6 +222,8 @@ class BoundedHead(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         super().on_headers_complete()
+        if self._leaving:
+            self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
         self._in_head = True  # what comes next, on a connection that is kept, is another head

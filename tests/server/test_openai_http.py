@@ -480,3 +480,17 @@ async def test_a_long_body_is_no_long_head() -> None:
         for _ in range(2):
             writer.write(post(b'{"x": "' + b"a" * 200_000 + b'"}'))
             assert (await whole(reader))[0] == 400
+
+
+async def test_a_connection_that_was_just_made_may_still_ask_when_the_server_stops() -> None:
+    server = serve_http(OpenAIApp(OpenAIScript([])), grace=5)
+    task = asyncio.create_task(server.serve())
+    asks, stays_silent = [await asyncio.open_connection(*server.address) for _ in range(2)]
+    await asyncio.sleep(0.2)
+    server.stop()
+    await asyncio.sleep(0.2)  # the server looks at it every tenth of a second
+    asks[1].write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert (await whole(asks[0]))[0] == 200
+    for reader, _ in (asks, stays_silent):
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+    await asyncio.wait_for(task, 5)
