@@ -194,6 +194,7 @@ class BoundedHead(HttpToolsProtocol):
 
     _head = 0
     _in_head = True
+    _asked = False
     _leaving = False
 
     def data_received(self, data: bytes) -> None:
@@ -204,7 +205,7 @@ class BoundedHead(HttpToolsProtocol):
             self.transport.close()
 
     def shutdown(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        if not (self._asked or self.transport.is_closing()):
             # a fresh connection on which nothing was asked yet: what is on its way is still answered, and not reset
             self._leaving = True
             self.loop.call_later(LAST_WORD_S, self._leave)
@@ -212,7 +213,7 @@ class BoundedHead(HttpToolsProtocol):
             super().shutdown()
 
     def _leave(self) -> None:
-        if self.cycle is None:
+        if not self._asked:
             self.transport.close()
 
     def on_message_begin(self) -> None:
@@ -221,6 +222,7 @@ class BoundedHead(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._asked = True
         super().on_headers_complete()
         if self._leaving:
             self.cycle.keep_alive = False
