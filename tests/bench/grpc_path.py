@@ -21,6 +21,7 @@ import click
 
 from tests.bench.http_path import machine
 from tests.bench.loopback import BenchError, DummyEngine, Load, Native, compile_native, run_load
+from tests.bench.options import bench_options
 from tests.bench.proxies import ROOT, Proxy, sidecar
 
 
@@ -119,20 +120,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as JSON.")
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1, 50))
-@click.option(
-    "--scenario",
-    "names",
-    multiple=True,
-    type=click.Choice([scenario.name for scenario in SCENARIOS]),
-    help="Only this one; can be repeated.",
-)
-@click.option(
-    "--packages",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder of compiled packages (make compiled) that the sidecar runs from, instead of the Python sources.",
-)
+@bench_options([scenario.name for scenario in SCENARIOS])
 def main(as_json: bool, rounds: int, names: tuple[str, ...], packages: Path | None) -> None:
     """Microseconds of CPU a token of the gRPC path with all guards on, and what gRPC costs beside HTTP."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too

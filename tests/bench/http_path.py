@@ -26,6 +26,7 @@ from typing import Any, Self
 import click
 
 from tests.bench.loopback import BenchError, DummyEngine, Load, Native, compile_native, run_load
+from tests.bench.options import bench_options
 from tests.bench.proxies import Proxy, passthrough, sidecar, vllm_router
 
 TOKENS = 256
@@ -270,20 +271,7 @@ def goals(result: dict[str, Any]) -> list[str]:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as JSON.")
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1, 50))
-@click.option(
-    "--scenario",
-    "names",
-    multiple=True,
-    type=click.Choice([scenario.name for scenario in SCENARIOS]),
-    help="Only this one; can be repeated.",
-)
-@click.option(
-    "--packages",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder of compiled packages (make compiled) that the sidecar runs from, instead of the Python sources.",
-)
+@bench_options([scenario.name for scenario in SCENARIOS])
 @click.option(
     "--router",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
