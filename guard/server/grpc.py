@@ -34,6 +34,7 @@ from guard.request import GenerationRequest, RequestError
 from guard.server.grpc_error import failed_status, internal_status, request_error_status
 from guard.server.grpc_events import Encoder, stream_events
 from guard.server.grpc_health import HealthServicer
+from guard.server.grpc_outbox import Outbox
 from guard.server.grpc_request import generation_request, headers, own_error
 from guard.service import CheckSession, Outcome, Service
 from guard.v1 import guard_pb2 as pb
@@ -118,16 +119,16 @@ class GuardServicer:
         except RequestError as error:
             await _abort(context, request_error_status(error))
         encoder = Encoder(pb.GenerateResponse, request)
+        outbox = Outbox(encoder.encode, context.write)
         ends: list[Finished | Failed] = []
         problem: Any = None
-        stream = self._service.generate(request)
+        stream = self._service.generate(request, outbox.deliver)
         try:
             async for batch in stream:
                 ends.extend(event for event in batch if isinstance(event, Finished | Failed))
                 if request.n == 1 and ends and isinstance(ends[-1], Failed):
                     batch = [event for event in batch if not isinstance(event, Failed)]
-                for response in encoder.encode(batch):
-                    await context.write(response)
+                await outbox.send(batch)
         except RequestError as error:
             problem = request_error_status(own_error(error))
         except Exception:
@@ -136,6 +137,7 @@ class GuardServicer:
             log.exception("the generation of request %s ended in an exception", request.id)
             problem = internal_status(encoder.trace_id)
         finally:
+            outbox.close()
             await _close(stream)
         if problem is None and not any(isinstance(end, Finished) for end in ends):
             # a service that gave no choice an end has broken its contract
