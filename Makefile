@@ -34,7 +34,7 @@ test: setup
 	$(BIN)/pytest $(ARGS)
 
 # the tests of what is compiled, on what was compiled; left out is what replaces a function that is now in C
-COMPILED_TESTS := tests/detectors tests/toolcall tests/test_stream.py tests/test_relay.py \
+COMPILED_TESTS := tests/detectors tests/constraint tests/toolcall tests/test_calling.py tests/test_enforcement.py tests/test_stream.py tests/test_relay.py \
 	tests/test_pipeline.py tests/engines/test_sse.py tests/engines/test_openai_reader.py tests/engines/test_recordings.py \
 	--deselect tests/test_relay.py::test_a_guard_that_fails_on_the_short_way_is_an_error
 test-compiled: compiled
@@ -71,8 +71,8 @@ bench-gate: setup
 bench-detectors: setup
 	$(BIN)/python -m tests.bench.detectors $(ARGS)
 
-bench-constraints: setup
-	$(BIN)/python -m tests.bench.constraints $(ARGS)
+bench-constraints: compiled
+	PYTHONPATH=$(COMPILED):. $(BIN)/python -P -m tests.bench.constraints $(ARGS)
 
 bench-memory: setup
 	$(BIN)/python -m tests.bench.memory $(ARGS)

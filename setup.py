@@ -19,6 +19,10 @@ COMPILED = {
         "stream stutter tail token_loop unmarked whitespace"
     ),
     "guard": "delivered evidence holding relay stream",
+    "guard/constraint": (
+        "automaton callframe grammar_check input_check json_check json_number json_syntax locate pushdown regex_check "
+        "schema_frame schema_node schema_text schema_walk text_check toolargs toolcall toolname words"
+    ),
     "guard/engines": "openai_reader sse",
     "guard/server": "openai_stream",
 }

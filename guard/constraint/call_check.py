@@ -129,7 +129,7 @@ class CallChecker:
                 return (self._error("tool.invalid_json", at, "the arguments of a call are an object"),)
         found = checker.feed(text)
         self.good = base + checker.good
-        if checker.complete:  # type: ignore[attr-defined]
+        if checker.complete:
             behind = [one.onset for one in found if one.code == "json.trailing_data"]
             end = base + behind[0] if behind else at + len(text)
             document = text[: end - at].rstrip(_SPACE)

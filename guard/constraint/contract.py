@@ -18,6 +18,11 @@ class Checker(Protocol):
     good: int
     drops: list[tuple[int, int]]
 
+    @property
+    def complete(self) -> bool:
+        """Whether the text up to ``good`` is a whole answer."""
+        ...
+
     def feed(self, text: str) -> Sequence[Finding]:
         """The next piece. Findings of severity error mean that no continuation can satisfy the constraint."""
         ...

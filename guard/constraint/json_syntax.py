@@ -11,7 +11,7 @@ characters from the start of the first text fed, plus ``base``.
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from guard.constraint.json_number import INTEGER, MINUS, STEPS, WHOLE, ZERO, judgeable, number
 
@@ -25,7 +25,11 @@ NULL: Final = 6
 KINDS: Final = ("object", "array", "string", "number", "true", "false", "null")
 
 
-class Sink(Protocol):
+class Sink:
+    """Hears what is read. This one does nothing about it."""
+
+    __slots__ = ()
+
     def start(self, kind: int, at: int) -> None:
         """A value begins at its first character, at offset ``at``."""
 
@@ -54,7 +58,6 @@ class JsonError(Exception):
     """The character at ``at`` cannot stand there."""
 
     def __init__(self, at: int, message: str) -> None:
-        super().__init__(message)
         self.at = at
         self.message = message
 
@@ -62,7 +65,7 @@ class JsonError(Exception):
 _STOP = re.compile(r'["\\\x00-\x1f]').search
 _SPACE = re.compile(r"[ \t\n\r]*").match
 _ESCAPE = re.compile(r'\\(?:(["\\/bfnrt])|u([0-9a-fA-F]{4}))').match
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").match
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?=[^0-9.eE])").match
 _UNESCAPED: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LITERALS: Final[dict[str, tuple[int, str, Any]]] = {
     "t": (TRUE, "true", True),
@@ -294,10 +297,12 @@ class JsonReader:
                     self._start = base + i
                     sink.start(NUMBER, base + i)
                     whole = _NUMBER(text, i)
-                    if whole is not None and whole.end() < n and text[whole.end()] not in "0123456789.eE":
-                        i = whole.end()
+                    if whole is not None:
+                        written = whole[0]
+                        i += len(written)
                         mode = _AFTER if self._stack else DONE
-                        sink.scalar(NUMBER, number(whole[0]), self._start, base + i)
+                        value = int(written) if len(written) < 12 and written.isdigit() else number(written)
+                        sink.scalar(NUMBER, value, self._start, base + i)
                         continue
                     self._phase = MINUS if c == "-" else ZERO if c == "0" else INTEGER
                     self._parts = [c]
@@ -319,14 +324,14 @@ class JsonReader:
                     i += 1
                     continue
             elif mode == _LITERAL:
-                kind, word, value = self._literal
+                kind, word, literal = self._literal
                 if word[len(self._parts)] != c:
                     raise JsonError(base + i, f"{word} was expected, not {_shown(''.join(self._parts) + c)}")
                 self._parts.append(c)
                 i += 1
                 if len(self._parts) == len(word):
                     mode = _AFTER if self._stack else DONE
-                    sink.scalar(kind, value, self._start, base + i)
+                    sink.scalar(kind, literal, self._start, base + i)
                 continue
             elif mode == _NUMERAL:
                 phase = STEPS[self._phase].get(c)

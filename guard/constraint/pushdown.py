@@ -8,10 +8,11 @@ answer comes back to is found again: a step that was made before costs one look-
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from guard.constraint.automaton import Automaton, Leaf, TooLarge
-from guard.constraint.gbnf import Chars, Choice, Expression, GrammarError, Repeat, Rule, Sequence, recursive_rules
+from guard.constraint.gbnf import Chars, Choice, Expression, GrammarError, Rule, Sequence, recursive_rules
 
 _MOST_PLACES: Final = 2_000
 """Places that an answer may be in at once; a grammar that needs more cannot be checked in reasonable time."""
@@ -71,37 +72,15 @@ class Pushdown:
 
     def _build(self, rules: dict[str, Expression], calling: frozenset[str]) -> None:
         self._automaton = automaton = Automaton()
-        self._called: dict[int, list[tuple[int, int]]] = {}
-        leaves: dict[Chars, Leaf] = {}
         numbers = {name: number for number, name in enumerate(sorted(calling))}
-
-        def add(expression: Expression, at: int) -> int:
-            match expression:
-                case Chars():
-                    if expression not in leaves:
-                        leaves[expression] = leaf_of(expression)
-                    return automaton.leaf(at, leaves[expression])
-                case Rule(name):
-                    if name not in calling:
-                        return add(rules[name], at)
-                    after = automaton.state()
-                    self._called.setdefault(at, []).append((numbers[name], after))
-                    return after
-                case Sequence(items):
-                    for item in items:
-                        at = add(item, at)
-                    return at
-                case Choice(items):
-                    return automaton.branch(at, [lambda begin, one=one: add(one, begin) for one in items])  # type: ignore[misc]
-                case Repeat(item, least, most):
-                    return automaton.repeat(at, lambda begin: add(item, begin), least, most)
-
+        writer = _Writer(automaton, rules, numbers)
+        self._called = writer.called
         self._rules: list[tuple[int, int]] = []
         for name in numbers:
             begin = automaton.state()
-            self._rules.append((begin, add(rules[name], begin)))
+            self._rules.append((begin, writer.add(rules[name], begin)))
         begin = automaton.state()
-        self._root = (begin, add(Rule("root"), begin))
+        self._root = (begin, writer.add(Rule("root"), begin))
         self._ends = {end: number for number, (_, end) in enumerate(self._rules)}
 
     def _prune(self) -> None:
@@ -246,6 +225,40 @@ class Pushdown:
             out.append(only)
             config = following
         return "".join(out)
+
+
+class _Writer:
+    """Writes expressions into an automaton. ``called``: for each state the rules that it calls, and where each returns
+    to."""
+
+    def __init__(self, automaton: Automaton, rules: dict[str, Expression], numbers: dict[str, int]) -> None:
+        self.called: dict[int, list[tuple[int, int]]] = {}
+        self._automaton = automaton
+        self._rules = rules
+        self._numbers = numbers
+        self._leaves: dict[Chars, Leaf] = {}
+
+    def add(self, expression: Expression, at: int) -> int:
+        """The state behind it."""
+        if isinstance(expression, Chars):
+            leaf = self._leaves.get(expression)
+            if leaf is None:
+                leaf = self._leaves[expression] = leaf_of(expression)
+            return self._automaton.leaf(at, leaf)
+        if isinstance(expression, Rule):
+            number = self._numbers.get(expression.name)
+            if number is None:
+                return self.add(self._rules[expression.name], at)
+            after = self._automaton.state()
+            self.called.setdefault(at, []).append((number, after))
+            return after
+        if isinstance(expression, Sequence):
+            for item in expression.items:
+                at = self.add(item, at)
+            return at
+        if isinstance(expression, Choice):
+            return self._automaton.branch(at, [partial(self.add, one) for one in expression.items])
+        return self._automaton.repeat(at, partial(self.add, expression.item), expression.least, expression.most)
 
 
 class PushdownMatcher:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from functools import partial
 from re import _compiler as sre_compiler  # type: ignore[attr-defined]
 from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as sre_parser  # type: ignore[attr-defined]
@@ -49,9 +50,9 @@ class _Builder:
             tree = sre_parser.parse(pattern)
         self._leaves: dict[str, Leaf] = {}
         self.automaton = Automaton()
-        self.automaton.end = self._sequence(tree, self.automaton.begin, tree.state.flags)
+        self.automaton.end = self._sequence(tree, tree.state.flags, self.automaton.begin)
 
-    def _sequence(self, items: Any, at: int, flags: int) -> int:
+    def _sequence(self, items: Any, flags: int, at: int) -> int:
         for op, av in items:
             at = self._item(op, av, at, flags)
         return at
@@ -61,14 +62,13 @@ class _Builder:
             return self.automaton.leaf(at, self._leaf(op, av, flags))
         if op is sre.SUBPATTERN:
             _, add, remove, inner = av
-            return self._sequence(inner, at, (flags | add) & ~remove)
+            return self._sequence(inner, (flags | add) & ~remove, at)
         if op is sre.BRANCH:
-            branches = [lambda begin, one=one: self._sequence(one, begin, flags) for one in av[1]]
-            return self.automaton.branch(at, branches)
+            return self.automaton.branch(at, [partial(self._sequence, one, flags) for one in av[1]])
         if op in (sre.MAX_REPEAT, sre.MIN_REPEAT):
             least, most, inner = av
             limit = None if most is sre.MAXREPEAT else most
-            return self.automaton.repeat(at, lambda begin: self._sequence(inner, begin, flags), least, limit)
+            return self.automaton.repeat(at, partial(self._sequence, inner, flags), least, limit)
         if op is sre.AT:
             return self.automaton.assertion(at, _assertion(av, flags))
         raise Unsupported(_REFUSED.get(op, str(op).lower()))

@@ -17,7 +17,6 @@ class Violation(Exception):
     ``good`` the end of what can still become valid, which is earlier where a whole value is at fault."""
 
     def __init__(self, keyword: str, pointer: str, at: int, good: int, message: str) -> None:
-        super().__init__(message)
         self.keyword = keyword
         self.pointer = pointer
         self.at = at

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from detectors.finding import Finding
-from guard.constraint.json_syntax import ARRAY, NUMBER, OBJECT, STRING, JsonReader
+from guard.constraint.json_syntax import ARRAY, NUMBER, OBJECT, STRING, JsonReader, Sink
 from guard.constraint.judge import CLOSING, Reason, pointer_of
 from guard.constraint.schema_frame import Frame, Position, Violation, a, about, broken_at, full, lacking, short
 from guard.constraint.schema_graph import SchemaGraph
@@ -27,7 +27,7 @@ from guard.constraint.schema_text import TextWatch, no_room
 from guard.constraint.words import Words
 
 
-class SchemaWalk:
+class SchemaWalk(Sink):
     """The sink of a JsonReader. Once the document is whole, ``value`` is its value and ``span`` are the offsets of its
     first and last characters."""
 
@@ -62,7 +62,7 @@ class SchemaWalk:
             position = self.next
         node: Node | None = None
         plan: Plan | None = None
-        if position.__class__ is Node:
+        if type(position) is Node:
             plan = position.plans[kind] or position.plan(kind)
             node = plan.node
         if node is None or plan is None:
@@ -211,7 +211,7 @@ class SchemaWalk:
         node = frame.node
         if node is not None:
             child = node.kids.get(key) or node.child(key)
-            if child.__class__ is not Node:
+            if type(child) is not Node:
                 raise self._unknown(str(child), key, at, end)
             self.next = child
             self.hold = None

@@ -167,7 +167,7 @@ class TaggedChecker:
         for index, checker in list(self._documents.items()):
             found = checker.feed(text)
             behind = [one.onset for one in found if one.code == "json.trailing_data"]
-            if checker.complete:  # type: ignore[attr-defined]
+            if checker.complete:
                 end = self._base + behind[0] if behind else at + len(text)
                 if self._closes(index):
                     used = len(text[: end - at].rstrip(_SPACE))

@@ -89,7 +89,7 @@ class Arguments:
         self._parts.append(text)
         self._length = start + len(text)
         found = checker.feed(text)
-        if found or checker.complete:  # type: ignore[attr-defined]
+        if found or checker.complete:
             return self._eventful(checker, text, start, found)
         return self._clear(text, start, checker.safe), ()
 
@@ -119,7 +119,7 @@ class Arguments:
             else:
                 out += self._told(finding)
         clear = checker.safe
-        if not self.failed and (behind >= 0 or checker.complete):  # type: ignore[attr-defined]
+        if not self.failed and (behind >= 0 or checker.complete):
             document = text if behind < 0 else text[: behind - start]
             self._closed_at = start + len(document.rstrip(_SPACE))
             clear = min(clear, self._closed_at - 1)
