@@ -73,6 +73,14 @@ _BELOW: Final = (
 )
 
 
+_LEADING: Final = frozenset(
+    {
+        "$ref", "$dynamicRef", "$recursiveRef", "items", "prefixItems",
+        *_INPLACE_LISTS, *_INPLACE, *_INPLACE_MAPS, *_BELOW_MAPS, *_BELOW,
+    }
+)  # fmt: skip
+"""Keywords that lead on to other schemas."""
+
 Edge = tuple[Any, bool, str]
 
 
@@ -132,14 +140,21 @@ class _Names:
     def __init__(self, schema: Any) -> None:
         self._root = schema
         self._dynamic: list[Any] | None = None
+        self._known: dict[int, list[Edge]] = {}
 
-    def inplace(self, node: Any) -> Iterator[Edge]:
-        return (edge for edge in self.edges(node) if not edge[1] and edge[2] != "dynamic")
+    def inplace(self, node: Any) -> list[Edge]:
+        return [edge for edge in self.edges(node) if not edge[1] and edge[2] != "dynamic"]
 
-    def edges(self, node: Any) -> Iterator[Edge]:
+    def edges(self, node: Any) -> list[Edge]:
         """(child, whether it is held against a part of the value, what kind of reference)."""
-        if not isinstance(node, dict):
-            return
+        if not isinstance(node, dict) or _LEADING.isdisjoint(node):  # as most are, in a schema that is large
+            return []
+        known = self._known.get(id(node))
+        if known is None:
+            known = self._known[id(node)] = list(self._found(node))
+        return known
+
+    def _found(self, node: dict[str, Any]) -> Iterator[Edge]:
         reference = node.get("$ref")
         if isinstance(reference, str):
             target = pointed_at(self._root, reference)
@@ -194,7 +209,7 @@ def _valued(value: Any) -> Iterator[Any]:
 
 
 def _components(
-    roots: Iterable[Any], edges_of: Callable[[Any], Iterator[Edge]]
+    roots: Iterable[Any], edges_of: Callable[[Any], list[Edge]]
 ) -> tuple[list[tuple[int, Any]], dict[int, int]]:
     """Strongly connected components (Tarjan, without recursion): the nodes, children before parents where they are in
     different components, and the number of each node's component, which counts up in the same order."""
@@ -209,7 +224,7 @@ def _components(
     def enter(node: Any) -> None:
         index[id(node)] = low[id(node)] = len(index)
         open_nodes.append((id(node), node))
-        work.append((node, edges_of(node)))
+        work.append((node, iter(edges_of(node))))
 
     for root in roots:
         if id(root) not in index:

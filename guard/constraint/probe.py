@@ -13,6 +13,7 @@ import json
 import math
 import re
 import resource
+import signal
 import sys
 import time
 from typing import Final
@@ -26,6 +27,9 @@ from guard.request import RequestError
 SUSPECT_BYTES: Final = 64 << 10
 """Smaller schemas are compiled in milliseconds whatever they say, once their shape is within its limits."""
 _WAIT: Final = 20.0
+_SHARE: Final = 0.4
+"""Of the seconds that a constraint may take in all: what this process can build is built once more by the one that
+asked, and to begin costs something as well."""
 _COUNT: Final = re.compile(rb"\d{4}|\{\d+")
 
 
@@ -58,12 +62,15 @@ async def probe(constraint: Constraint, limits: Limits) -> None:
         if len(constraint.canonical) > limits.bytes:
             size = len(constraint.canonical)
             raise too_complex(constraint.param, f"the schema has {size} bytes, and may have {limits.bytes}")
+    elif constraint.kind == "grammar" and len(constraint.value) > limits.grammar_chars:
+        size = len(constraint.value)
+        raise too_complex(constraint.param, f"the grammar has {size} characters, and may have {limits.grammar_chars}")
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "guard.constraint.probe",
-            str(limits.seconds),
+            str(limits.seconds * _SHARE),
             str(limits.megabytes),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -75,7 +82,7 @@ async def probe(constraint: Constraint, limits: Limits) -> None:
         async with asyncio.timeout(_WAIT):
             said, _ = await process.communicate(json.dumps(msgspec.to_builtins(constraint)).encode())
     except TimeoutError:
-        raise too_complex(constraint.param, f"compiling takes longer than {limits.seconds:g} seconds") from None
+        raise too_complex(constraint.param, f"compiling takes longer than {_WAIT:g} seconds") from None
     except (RuntimeError, ConnectionError) as error:  # uvloop says a RuntimeError of a pipe that is closed
         raise _unprobed(constraint, "the process that was started for it died") from error
     finally:
@@ -90,7 +97,7 @@ async def probe(constraint: Constraint, limits: Limits) -> None:
     except msgspec.DecodeError:
         raise too_complex(
             constraint.param,
-            f"compiling takes more than {limits.seconds:g} seconds of CPU or {limits.megabytes} MB of memory",
+            f"compiling takes more than {limits.seconds * _SHARE:g} seconds of CPU or {limits.megabytes} MB of memory",
         ) from None
     raise RequestError(refusal.message, refusal.param, refusal.code)
 
@@ -109,7 +116,8 @@ def main() -> int:
     if constraint.kind == "structural_tag":
         with contextlib.suppress(ImportError):
             import xgrammar  # noqa: F401  # what loading it takes is not the constraint's doing
-    cpu = math.ceil(time.process_time() + seconds)
+    signal.setitimer(signal.ITIMER_PROF, max(seconds, 0.001))  # to the millisecond, and it ends the process
+    cpu = math.ceil(time.process_time() + seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
     resource.setrlimit(resource.RLIMIT_AS, (_mapped() + (megabytes << 20),) * 2)
     try:
