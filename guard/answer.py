@@ -12,12 +12,12 @@ import msgspec
 from detectors.finding import Finding
 from guard.admission import Job, one_choice
 from guard.advice import advice
-from guard.calling import Calling, CallReader, calling, mendable
+from guard.calling import FORBIDDEN, Calling, CallReader, as_functions, calling, mendable, withheld
 from guard.candidates import JSON, Candidates
 from guard.constraint.callform import call_form
 from guard.decision import NO_BUDGET, NOWHERE, Action, Situation, decide
 from guard.delivered import Delivered
-from guard.enforce import ALTERNATIVES, DEEP, Salvage, Seed, added_pieces, as_asked, spoken_parts, token_count
+from guard.enforce import ALTERNATIVES, DEEP, Mend, Salvage, Seed, added_pieces, as_asked, spoken_parts, token_count
 from guard.enforcement import Enforcement
 from guard.engines.contract import Capabilities, EngineRequest
 from guard.engines.remainder import remainder_of
@@ -73,6 +73,8 @@ class Answer:
         )
         self._calling: Calling | None = None
         self._called = False
+        self._without_tools = False
+        self._withheld: Finding | None = None
 
     @property
     def usage(self) -> Usage:
@@ -154,6 +156,8 @@ class Answer:
         )
         self._alternatives = self._wanted_alternatives(begun)
         request = msgspec.structs.replace(self.request, traceparent=traceparent, sampling=self._sampling())
+        if self._without_tools:
+            request = msgspec.structs.replace(request, tools=(), tool_choice=ToolChoice("none"), tool_choice_raw=None)
         if not begun:
             return EngineRequest(request, self.number, max_tokens=budget, deadline=self.job.deadline)
         prefix = self.delivered.prefix()
@@ -167,7 +171,10 @@ class Answer:
             # the call goes on as text, with those before it, and the engine is not to make anything of it
             prefix.tool_calls = ()
             prefix.spoken = None
-            request = msgspec.structs.replace(request, tool_choice=ToolChoice("none"), tool_choice_raw="none")
+            tools = as_functions(request.tools)
+            request = msgspec.structs.replace(
+                request, tools=tools, tool_choice=ToolChoice("none"), tool_choice_raw="none"
+            )
         return EngineRequest(
             request,
             self.number,
@@ -293,7 +300,7 @@ class Answer:
         """What was put into the answer, or is asked otherwise, before the next attempt; for the record."""
         if action.kind == "vary":
             return self._variation
-        return self.enforcement.finding if self.seed is not None else None
+        return (self._withheld or self.enforcement.finding) if self.seed is not None else None
 
     @property
     def varied(self) -> bool:
@@ -354,6 +361,9 @@ class Answer:
     def _seed(self, guard: StreamGuard, why: Condemned, now: float) -> Seed | None:
         """The way on from a broken constraint, where there is one and none better: an engine that was not tried and
         constrains by itself is better, for as long as nothing has left."""
+        self._withheld = None
+        if why.cause == FORBIDDEN:
+            return self._toolless(now)
         if self._calling is not None or mendable(why.cause, why.channel):
             return self._call_seed(guard, why, now)
         if why.channel != CONTENT or self.delivered.calls or not self.enforcement.helps(why.cause):
@@ -374,6 +384,22 @@ class Answer:
             self.kept = taken_back(self.kept, salvage.taken_back)
             self.delivered = delivered_of(self.kept, self.delivered)
         return seed
+
+    def _toolless(self, now: float) -> Seed | None:
+        """The way on from a call that was not to be made: the same without the tools, once."""
+        policy = self.job.policy
+        if self._without_tools or not (policy.resume and policy.max_enforcements and policy.constraints == "enforce"):
+            return None
+        anew = self.delivered.nothing or self.kept is not None
+        if anew and self._candidates.untried(now) and self._attempts.left(now):
+            return None
+        if self._enforcer("" if anew else self.delivered.text(), now) is None:
+            return None
+        if anew:
+            self._drop_kept()
+        self._without_tools = True
+        self._withheld = withheld(self.delivered.length())
+        return Seed([], [], Mend("again"))
 
     def _call_seed(self, guard: StreamGuard, why: Condemned, now: float) -> Seed | None:
         """The same of a tool call, which any engine may yet make by itself as long as nothing has left."""

@@ -78,7 +78,7 @@ class Attempts:
             tool_format=config.tool_format or "auto",
             reasoning_format=config.reasoning_format,
             model=config.model,
-            seeded=answer.seed is not None,
+            seeded=answer.seed is not None and bool(answer.seed.pieces),
         )
         reading = new_reading(call=answer.call_reader())
         guard = StreamGuard(

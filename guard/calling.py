@@ -2,12 +2,15 @@
 text is read as the call that it is. Pure.
 
 A call that was asked for and did not come begins with what the choice forces; one that broke its schema goes on from
-its last good character. What the caller already holds of the calls stays: it is the beginning of that text.
+its last good character. What the caller already holds of the calls stays: it is the beginning of that text. A custom
+tool, which takes text, is called as a function whose one argument is that text (input_check.py).
+
+A call that was not to be made is no matter of text: the engine is asked again without the tools.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -18,27 +21,32 @@ from guard.constraint.callform import CallForm, Said
 from guard.constraint.callframe import Standing
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.formats.contract import TextCall
-from guard.enforce import Salvage
+from guard.constraint.input_check import INPUT_SCHEMA, as_input, begun_input
+from guard.enforce import FAMILIES, Salvage
 from guard.events import TextDelta, ToolDelta
 from guard.holding import split
-from guard.request import GenerationRequest, ToolChoice
+from guard.request import GenerationRequest, Tool, ToolChoice
 
-_NOT_MENDED: Final = frozenset({"tool.forbidden", "tool.too_many_calls", "tool.name_changed"})
+FORBIDDEN: Final = "tool.forbidden"
+"""A call although none was wanted."""
+_NOT_MENDED: Final = frozenset({FORBIDDEN, "tool.too_many_calls", "tool.name_changed"})
 _AT_LIMIT: Final = "tool.parallel"
 """A call too many: the answer ends before it."""
 _OF_THE_NAME: Final = frozenset({"tool.missing_call", "tool.unknown_name", "tool.not_allowed"})
 
 
 class Calling(Struct):
-    """The text of a call: ``calls`` stand before it, one of ``tools`` is called. ``base`` is how it begins."""
+    """The text of a call: ``calls`` stand before it, one of ``tools`` is called. ``base`` is how it begins. ``custom``
+    tools take text."""
 
     form: CallForm
     calls: tuple[Said, ...]
-    tools: dict[str, CompiledConstraint]
+    tools: dict[str, CompiledConstraint | None]
     base: str
+    custom: frozenset[str] = frozenset()
 
     def checker(self) -> CallChecker:
-        return CallChecker(self.form, self.calls, self.tools)
+        return CallChecker(self.form, _written(self.calls, self.custom), self.tools, self.custom)
 
 
 def owes_call(choice: ToolChoice) -> bool:
@@ -50,7 +58,7 @@ def promised(request: GenerationRequest) -> frozenset[str]:
     choice = request.tool_choice
     if not request.tools:
         return frozenset()
-    codes = {"tool.forbidden"} if choice.mode == "none" else set()
+    codes = {FORBIDDEN} if choice.mode == "none" else set()
     if owes_call(choice):
         codes.add("tool.missing_call")
     if choice.names:
@@ -72,7 +80,7 @@ def calling(
     behind: str,
 ) -> Calling | None:
     """How the call goes on that broke by ``cause``; None where nothing forces one. ``behind`` is the text that it
-    stands behind. Tools that take text instead of arguments are not called like this."""
+    stands behind."""
     if stands is None or cause in _NOT_MENDED or not request.tools:
         return None
     calls, opened = tuple(stands.whole), stands.open
@@ -81,24 +89,54 @@ def calling(
     if opened is None and not owes_call(request.tool_choice):
         return None
     names = request.tool_choice.names or tuple(tool.name for tool in request.tools)
-    custom = {tool.name for tool in request.tools if tool.raw.get("type") == "custom"}
+    custom = frozenset(tool.name for tool in request.tools if is_custom(tool))
     if opened is not None:
         names = (opened[0],)
-    tools = {name: compiled[name] for name in names if name in compiled and name not in custom}
+    tools = {name: compiled.get(name) for name in names if name in compiled or name in custom}
     if len(tools) < len(names):
         return None
     if behind and not behind[-1].isspace():
         form = form._replace(begin="\n" + form.begin)
-    base = form.before_name(calls)
+    base = form.before_name(_written(calls, custom))
     if opened is not None:
-        base += opened[0] + form.behind_name(len(calls)) + opened[1]
-    return Calling(form, calls, tools, base)
+        name, said = opened
+        base += name + form.behind_name(len(calls)) + (begun_input(said) if name in custom else said)
+    return Calling(form, calls, tools, base, custom)
+
+
+def is_custom(tool: Tool) -> bool:
+    return tool.raw.get("type") == "custom"
+
+
+def _written(calls: Sequence[Said], custom: Collection[str]) -> tuple[Said, ...]:
+    """As they stand in the text."""
+    return tuple((name, as_input(said) if name in custom else said) for name, said in calls)
+
+
+def as_functions(tools: Sequence[Tool]) -> tuple[Tool, ...]:
+    """Custom tools as the functions that they are called as: what an engine shows its model."""
+    return tuple(_as_function(tool) if is_custom(tool) else tool for tool in tools)
+
+
+def _as_function(tool: Tool) -> Tool:
+    function = {"name": tool.name, "parameters": INPUT_SCHEMA}
+    description = tool.raw.get("custom", {}).get("description")
+    if isinstance(description, str):
+        function["description"] = description
+    return Tool(tool.name, INPUT_SCHEMA, tool.strict, {"type": "function", "function": function})
+
+
+def withheld(at: int) -> Finding:
+    """For the record, when the engine is asked again without the tools; ``at``: where the answer goes on."""
+    message = "the engine was asked again without the tools, because it called one although none was to be called"
+    evidence = {"origin": "withheld", "characters": 0}
+    return Finding("constraint.enforced", "info", message, onset=at, detected_at=at, evidence=evidence)
 
 
 def mendable(cause: str, channel: str) -> bool:
     """Whether a finding is about a call."""
     family = cause.partition(".")[0]
-    return family == "tool" or (family in ("json", "schema") and channel.startswith("tool:"))
+    return family == "tool" or (family in FAMILIES and channel.startswith("tool:"))
 
 
 class CallReader:
@@ -111,6 +149,7 @@ class CallReader:
         self._pieces: list[TextDelta] = []
         self._named = False
         self._said = 0
+        self._pieces_said = 0
 
     def feed(self, delta: TextDelta) -> list[ToolDelta | Finding]:
         self._pieces.append(delta)
@@ -135,6 +174,10 @@ class CallReader:
                 for index, (name, arguments) in enumerate(self._made.calls)
             ]
             out.append(TextCall(choice, number, name=checker.name))
+        if checker.input is not None:
+            new = "".join(checker.input[self._pieces_said :])
+            self._pieces_said = len(checker.input)
+            return [*out, TextCall(choice, number, arguments=new)] if new else out
         end = checker.arguments_end if checker.complete else checker.good
         if end > self._said:
             last = self._pieces[-1].text

@@ -19,6 +19,7 @@ from guard.constraint.compile import CompiledConstraint, compile_constraint
 from guard.constraint.formats.content import ContentToolParser
 from guard.constraint.formats.contract import TextCall
 from guard.constraint.formats.families import FORMATS
+from guard.constraint.input_check import InputChecker
 from guard.constraint.spec import Constraint
 from guard.constraint.tools import parse_tools
 from guard.engines.contract import Capabilities, EngineRequest
@@ -201,15 +202,10 @@ def test_a_call_stands_on_a_line_of_its_own() -> None:
     assert made.base == "\n" + BASE
 
 
-def test_custom_tools_are_not_called_as_text() -> None:
-    tools = parse_tools({"tools": [{"type": "custom", "name": "code"}]})
-    asked = GenerationRequest(id="r", kind="chat", model="m", tools=tools, tool_choice=ToolChoice("required"))
-    assert calling(asked, {}, HERMES, Standing([], None), "tool.missing_call", behind="") is None
-
-
 def test_what_is_about_a_call() -> None:
     assert mendable("tool.missing_call", "stream")
     assert mendable("schema.type", "tool:0")
+    assert mendable("grammar.mismatch", "tool:0")
     assert not mendable("schema.type", "content")
     assert not mendable("repetition.period", "tool:0")
     assert [owes_call(c) for c in (AUTO, NAMED, ToolChoice("allowed", ("mail",)))] == [False, True, False]
@@ -453,3 +449,202 @@ def test_the_compiled_schemas_are_the_tools_own() -> None:
     assert all(isinstance(found, CompiledConstraint) for found in COMPILED.values())
     assert jsonschema_rs.is_valid(CITY, json.loads(WEATHER[1]))
     assert FREE.resume == "text"
+
+
+# --- custom tools, which take text ------------------------------------------------------------------------------------
+
+SQL = {"type": "custom", "name": "sql", "format": {"type": "grammar", "syntax": "regex", "definition": r"SELECT \w+;"}}
+CUSTOM = parse_tools({"tools": [SQL, {"name": "mail", "inputSchema": MAIL}, {"type": "custom", "name": "note"}]})
+SQL_ASKED = ToolChoice("named", ("sql",))
+SQL_BEGUN = BASE + 'sql", "arguments": {"input": "'
+
+
+async def ask_custom(run: Run, choice: ToolChoice, **more: Any) -> list[GuardEvent]:
+    return await run.ask(constraint=None, tools=CUSTOM, tool_choice=choice, tool_choice_raw="required", **more)
+
+
+def spoken(text: str, name: str = "sql") -> Play:
+    """A custom tool's call as an engine frames it."""
+    return framed(text, name)
+
+
+WRITER = wishing(
+    ("SELECT ", ("* FROM", "na", "x")),
+    ("na", ("me",)),
+    ("name", (" FROM t", ";")),
+    (";", (" -- all", '"')),
+    (';"', ("}",)),
+    ("}}", ("\n",)),
+    ("Sure", ()),
+    ("\n", ()),
+    ("", ("Sure", "SELE")),
+)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_custom_tool_that_was_to_be_called_is_called(stream: bool) -> None:
+    model = Model(WRITER)
+    events = await ask_custom(Run(model), SQL_ASKED, stream=stream)
+    assert isinstance(end(events), Finished), end(events)
+    assert [(name, text) for _, name, text in calls(events)] == [("sql", "SELECT name;")]
+    shown = model.requests[1].request.tools
+    assert {tool.raw["type"] for tool in shown} == {"function"}  # as what it is written in the text
+    assert shown[0].raw["function"]["parameters"]["required"] == ["input"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("broken", ["SELECT * FROM t", "SELECT name, id;", "SELECT na", "SELECT name;\n\nThat is all."])
+async def test_an_input_that_breaks_its_grammar_goes_on_from_its_last_good_character(broken: str, stream: bool) -> None:
+    seen: list[str] = []
+
+    def play(asked: EngineRequest) -> Play:
+        if asked.prefix is None:
+            return spoken(broken)
+        seen.append(asked.prefix.content)
+        return Model(WRITER)(asked)
+
+    events = await ask_custom(Run(play), AUTO, stream=stream)
+    finished = end(events)
+    assert isinstance(finished, Finished), finished
+    assert [(name, text) for _, name, text in calls(events)] == [("sql", "SELECT name;")]
+    assert all(text.startswith(SQL_BEGUN + "SELECT ") for text in seen)
+    assert finished.verdicts.format == "ok"
+
+
+async def test_text_that_needs_escapes_arrives_as_it_was_meant() -> None:
+    said = 'a "quoted"\n\tline \\ é 😀'
+    escaped = json.dumps(said)[1:-1]  # pairs of surrogates among them
+    writer = wishing(
+        (BASE, ("x", "note")), ('"arguments": {"', ("in",)), ('"input":"', (escaped + '"}',)), ("Hm", ()), ("", ("Hm",))
+    )
+    for size in (1, 5, 1000):
+
+        def play(asked: EngineRequest, size: int = size) -> Play:
+            whole = Model(writer)(asked)
+            steps: list[Step] = []
+            for step in whole.steps:
+                for event in step if isinstance(step, list) else ():
+                    parts = [event]
+                    if isinstance(event, TextDelta):
+                        parts = [
+                            TextDelta(0, "content", event.text[at : at + size])
+                            for at in range(0, len(event.text), size)
+                        ]
+                    steps += [[part] for part in parts]
+            return Play(steps)
+
+        events = await ask_custom(Run(play), ToolChoice("named", ("note",)))
+        assert isinstance(end(events), Finished), end(events)
+        assert [(name, text) for _, name, text in calls(events)] == [("note", said)]
+
+
+async def test_a_call_behind_a_custom_one_stands_behind_it() -> None:
+    one = [ToolDelta(0, 0, "c1", "sql"), ToolDelta(0, 0, arguments="SELECT id;")]
+    two = [ToolDelta(0, 1, "c2", "mail"), ToolDelta(0, 1, arguments='{"to": 1}')]
+    over: Step = [FinishReason(0, "tool_calls"), Done(), Closed(True)]
+    seen: list[str] = []
+
+    def play(asked: EngineRequest) -> Play:
+        if asked.prefix is None:
+            return Play([[Opened("x", "m")], [*one], [*two], over])
+        seen.append(asked.prefix.content)
+        return Model(wishing(('"to": "', ('a"}',)), ("", ())))(asked)
+
+    events = await ask_custom(Run(play), AUTO)
+    assert isinstance(end(events), Finished), end(events)
+    assert calls(events) == [("c1", "sql", "SELECT id;"), ("c2", "mail", '{"to": "a"}')]
+    assert seen[0].startswith(SQL_BEGUN + 'SELECT id;"}}')
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(['{"', "input", '": "', "SELECT ", "name", "\\u0041", "\\ud83d", "\\ude00", "x", ";", '"}'])
+    ),
+    st.data(),
+    st.booleans(),
+)
+def test_an_input_reads_the_same_in_every_split(words: list[str], data: st.DataObject, free: bool) -> None:
+    text = "".join(words)
+    held_by = None if free else compile_constraint(Constraint("regex", r"SELECT \w+;"))
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)))
+    parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+    def read(parts: list[str]) -> tuple[Any, ...]:
+        one = InputChecker(held_by)
+        found = [finding for part in parts for finding in one.feed(part)]
+        good, said = one.good, "".join(one.said)
+        found += one.finish(truncated=False)
+        return [(each.code, each.onset) for each in found], good, said, one.complete
+
+    whole = read([text])
+    assert read(parts) == whole
+    assert not [code for code, _ in read([text[: whole[1]]])[0] if code != "json.truncated"]
+    if whole[3]:
+        assert (
+            json.loads(text[: whole[1]])["input"].encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            == whole[2]
+        )
+
+
+# --- a call that was not to be made -----------------------------------------------------------------------------------
+
+NONE = ToolChoice("none")
+
+
+def caller(asked: EngineRequest) -> Play:
+    """An engine that calls whatever it is offered, whether it may or not."""
+    if asked.request.tools:
+        play = framed('{"to": "a"}', "mail")
+        play.steps.insert(1, [TextDelta(0, "content", "Let me ")])
+        return play
+    return answer("see.", " It rains.")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_engine_that_calls_although_none_is_wanted_answers_without_the_tools(stream: bool) -> None:
+    run = Run(caller)
+    events = await ask(run, NONE, stream=stream)
+    finished = end(events)
+    assert isinstance(finished, Finished), finished
+    assert calls(events) == []
+    assert said(events) == ("Let me see. It rains." if stream else "see. It rains.")
+    assert (finished.reason, finished.verdicts.tool_choice) == ("stop", "ok")
+    first, second = run.engines["a"].requests
+    assert (first.request.tools, second.request.tools) == (TOOLS, ())
+    assert second.request.tool_choice_raw is None
+    assert (second.prefix is not None) == stream
+    assert run.actions == [("a", "enforce"), ("a", "finish")]
+    found = [event.finding.message for event in events if isinstance(event, Found)]
+    assert any("without the tools" in message for message in found)
+    assert run.tracing.records[0].attempts[0].contradictions == ["tools:tool.forbidden"]
+
+
+async def test_an_engine_that_calls_what_it_is_not_even_offered_fails_with_what_it_did() -> None:
+    run = Run(lambda _: framed('{"to": "a"}', "mail"))
+    failed = end(await ask(run, NONE))
+    assert isinstance(failed, Failed)
+    assert (failed.code, "tool_choice is none" in failed.message) == ("constraint_violated", True)
+    assert run.actions == [("a", "enforce"), ("a", "fail")]
+
+
+async def test_another_engine_is_asked_before_tools_are_withheld() -> None:
+    run = Run(lambda _: framed('{"to": "a"}', "mail"), lambda _: answer("It rains."))
+    events = await ask(run, NONE, model="two", policy="patient")
+    assert (said(events), run.actions) == ("It rains.", [("a", "retry"), ("b", "finish")])
+
+
+async def test_tools_are_not_withheld_where_nothing_is_enforced_or_the_answer_cannot_go_on() -> None:
+    for policy, a_is in (("never", FREE), ("default", Capabilities(resume="no"))):
+        failed = end(await ask(Run(caller, a_is=a_is), NONE, policy=policy))
+        assert isinstance(failed, Failed)
+        assert failed.code == "constraint_violated"
+
+
+async def test_reasoning_may_come_again_where_the_answer_starts_without_tools() -> None:
+    def play(asked: EngineRequest) -> Play:
+        return framed('{"to": "a"}', "mail") if asked.request.tools else answer("<think>so</think>", "It rains.")
+
+    events = await ask(Run(play), NONE)
+    texts = {event.channel: event.text for event in events if isinstance(event, Release)}
+    assert texts == {"reasoning": "so", "content": "It rains."}

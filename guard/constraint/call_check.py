@@ -9,13 +9,14 @@ else is an error from which the call is still whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from detectors.finding import Finding
 from guard.constraint.callform import CallForm, Said
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.contract import Checker
+from guard.constraint.input_check import InputChecker
 from guard.constraint.words import Words
 
 _LEAD, _NAME, _ARGUMENTS, _CLOSING, _DEAD = range(5)
@@ -23,13 +24,20 @@ _SPACE: Final = " \t\r\n"
 
 
 class CallChecker:
-    """``calls`` stand before this one, whole. ``tools``: what may be called, and what holds the arguments of each.
+    """``calls`` stand before this one, whole. ``tools``: what may be called, and what holds the arguments of each; of
+    those that are ``custom`` the input, where anything does.
 
     ``name`` is known once it is; ``arguments_at`` is then the offset at which the arguments begin, and
     ``arguments_end`` the offset behind them once they are whole (-1 before).
     """
 
-    def __init__(self, form: CallForm, calls: Sequence[Said], tools: Mapping[str, CompiledConstraint]) -> None:
+    def __init__(
+        self,
+        form: CallForm,
+        calls: Sequence[Said],
+        tools: Mapping[str, CompiledConstraint | None],
+        custom: Collection[str] = (),
+    ) -> None:
         self.safe = 0
         self.good = 0
         self.drops: list[tuple[int, int]] = []
@@ -41,6 +49,7 @@ class CallChecker:
         self._behind_name = {name + between: name for name in tools}
         self._names = Words(self._behind_name)
         self._tools = tools
+        self._custom = custom
         self._closing = form.closing.replace("{index}", str(len(calls)))
         self._stage = _LEAD if self._lead else _NAME
         self._checker: Checker | None = None
@@ -86,7 +95,12 @@ class CallChecker:
         name = self._behind_name.get(part + rest)
         if name is None or self._names.longer(part + rest):
             return rest
-        return rest + _forced_object(self._tools[name].checker("streaming", False))
+        return rest + _forced_object(self._arguments_of(name))
+
+    @property
+    def input(self) -> list[str] | None:
+        """What was said so far to a custom tool, in pieces; None of any other."""
+        return self._checker.said if isinstance(self._checker, InputChecker) else None
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -106,7 +120,7 @@ class CallChecker:
             if part in self._behind_name:
                 self.name = self._behind_name[part]
                 self.good = self.arguments_at = at + size
-                self._checker = self._tools[self.name].checker("streaming", False)
+                self._checker = self._arguments_of(self.name)
                 self._stage, self._part = _ARGUMENTS, ""
                 return size, ()
             if not self._names.has_prefix(part):
@@ -116,6 +130,12 @@ class CallChecker:
         self._part += text
         self.good = at + len(text)
         return len(text), ()
+
+    def _arguments_of(self, name: str) -> Checker:
+        held_by = self._tools[name]
+        if name in self._custom or held_by is None:
+            return InputChecker(held_by)
+        return held_by.checker("streaming", False)
 
     def _take_arguments(self, text: str, at: int) -> Sequence[Finding]:
         checker = self._checker

@@ -6,7 +6,7 @@ whole already tells which of these it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,8 +15,8 @@ from guard.events import ToolDelta
 
 
 class Standing(NamedTuple):
-    """What may stand of an answer's calls, as (name, arguments): those that are ``whole``; and one that is ``open``, up
-    to its last good character. None where none was begun or nothing of it can stand."""
+    """What may stand of an answer's calls, as (name, arguments or a custom tool's input): those that are ``whole``; and
+    one that is ``open``, up to its last good character. None where none was begun or nothing of it can stand."""
 
     whole: list[tuple[str, str]]
     open: tuple[str, str] | None
@@ -50,17 +50,18 @@ class Call:
         return self.arguments is not None and self.arguments.whole
 
 
-def standing(calls: Iterable[Call]) -> Standing | None:
-    """None where a call's input is no JSON, which has no form as text."""
+def standing(calls: Sequence[Call]) -> Standing:
     whole: list[tuple[str, str]] = []
     for call in calls:
         arguments = call.arguments
         if arguments is None or not call.id:
             return Standing(whole, None)
-        if isinstance(arguments, TextArguments):
-            return None
         said = (call.name, arguments.good)
-        if call.dead or not arguments.whole or arguments.failed:
+        if isinstance(arguments, TextArguments):  # nothing in it says where it ends, but another call does
+            ended = arguments.fits and (arguments.judged or call is not calls[-1])
+        else:
+            ended = arguments.whole and not arguments.failed
+        if call.dead or not ended:
             return Standing(whole, said)
         whole.append(said)
     return Standing(whole, None)

@@ -17,6 +17,13 @@ from guard.constraint.json_number import judgeable
 from guard.constraint.json_syntax import DONE, OBJECT, STRING, JsonError, JsonReader, Sink
 
 _KEY: Final = "input"
+INPUT_SCHEMA: Final = {
+    "type": "object",
+    "properties": {_KEY: {"type": "string"}},
+    "required": [_KEY],
+    "additionalProperties": False,
+}
+"""Of the function that a custom tool is called as."""
 _SPACE: Final = " \t\r\n"
 _NO_CHARACTER: Final = "\ufffd"
 # the halves of surrogate pairs
@@ -49,7 +56,7 @@ class _Wrong(Exception):
 
 
 class InputChecker:
-    """``compiled`` is None where the tool takes any text. ``input``: what was said so far, unescaped."""
+    """``compiled`` is None where the tool takes any text. ``said``: the input so far, unescaped, in pieces."""
 
     def __init__(self, compiled: CompiledConstraint | None) -> None:
         self.safe = 0
@@ -62,8 +69,8 @@ class InputChecker:
         self._failed = False
 
     @property
-    def input(self) -> str:
-        return "".join(self._heard.parts)
+    def said(self) -> list[str]:
+        return self._heard.said
 
     def feed(self, text: str) -> Sequence[Finding]:
         at = self._fed
@@ -109,11 +116,11 @@ class _Input(Sink):
 
     def __init__(self, checker: Checker | None) -> None:
         self.reader: JsonReader
-        self.parts: list[str] = []
+        self.said: list[str] = []
         self.high = ""
+        self._key = ""
         self._checker = checker
         self._kinds: list[int] = []
-        self._keyed = False
         self._ended = False
 
     def start(self, kind: int, at: int) -> None:
@@ -128,8 +135,6 @@ class _Input(Sink):
         if self._ended:
             raise _Wrong("schema.additionalProperties", at, "there is nothing but the input")
         self.reader.budget = -1
-        self._keyed = False
-        self.parts = []
 
     def comma(self, at: int) -> None:
         raise _Wrong("schema.additionalProperties", at, "there is nothing but the input")
@@ -151,19 +156,16 @@ class _Input(Sink):
             self._hear(judgeable(piece) if _HIGH <= piece[0] <= _LOW_END else piece, at)
 
     def _hear_key(self, piece: str, at: int) -> None:
-        begun = "".join(self.parts)
         for offset, char in enumerate(piece):
-            begun += char
-            if not _KEY.startswith(begun):
+            if not _KEY.startswith(self._key + char):
                 raise _Wrong("schema.additionalProperties", at + offset, f"the only key is {_KEY}")
-        self.parts.append(piece)
+            self._key += char
 
     def key(self, key: str, at: int, end: int) -> None:
         if self.reader.plain:
             self._hear_key(key, at + 1)
         if key != _KEY:
             raise _Wrong("schema.additionalProperties", end - 1, f"the only key is {_KEY}")
-        self.parts = []
 
     def scalar(self, kind: int, value: Any, at: int, end: int) -> None:
         if self.high:
@@ -188,9 +190,9 @@ class _Input(Sink):
             for finding in self._checker.feed(piece):
                 if finding.severity == "error":
                     good = self._checker.good - before
-                    self.parts.append(piece[:good])
+                    self.said.append(piece[:good])
                     raise _Wrong(finding.code, at + good, finding.message)
-        self.parts.append(piece)
+        self.said.append(piece)
 
     def forced(self) -> str:
         """The text that must come next."""
@@ -201,7 +203,7 @@ class _Input(Sink):
         elif reader.place == "string":
             if reader.escape or self.high:
                 return ""
-            begun = _KEY[len("".join(self.parts)) :] + '":"' if reader.in_key else ""
+            begun = _KEY[len(self._key) :] + '":"' if reader.in_key else ""
         elif reader.place in lead:
             begun = lead[reader.place]
         else:

@@ -264,6 +264,16 @@ class TextArguments:
     def text(self) -> str:
         return "".join(self._parts)
 
+    @property
+    def good(self) -> str:
+        """As much of the input as can still become valid."""
+        return self.text if self._checker is None else self.text[: self._checker.good]
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is a valid input as it stands."""
+        return not self.failed and (self._checker is None or self._checker.complete)
+
     def feed(self, text: str) -> tuple[str, Outcomes]:
         if self.failed:
             self._parts.append(text)

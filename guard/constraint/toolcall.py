@@ -85,8 +85,8 @@ class ToolCallGuard:
         """How many calls have begun."""
         return len(self._calls) or len(grouped(self._late))
 
-    def standing(self) -> Standing | None:
-        """What may stand of the calls; None where they cannot be gone on with as text."""
+    def standing(self) -> Standing:
+        """What may stand of the calls."""
         return standing(self._calls)
 
     def verdict(self) -> str:
