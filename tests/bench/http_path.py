@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +27,8 @@ import click
 
 from tests.bench.loopback import BenchError, DummyEngine, Load, Native, compile_native, run_load
 from tests.bench.options import bench_options
-from tests.bench.proxies import Proxy, passthrough, sidecar, vllm_router
+from tests.bench.peers import ONE_MODEL, installed
+from tests.bench.proxies import Proxy, passthrough, sidecar
 
 TOKENS = 256
 
@@ -46,7 +47,7 @@ class Scenario:
 
 GOALS: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
     "cpu_us": ("CPU, us", lambda row: row["sidecar"]["proxy_us"]),
-    "to_router": ("CPU to vllm-router", lambda row: row["to_router"]),
+    "to_router": ("CPU to vllm-router", lambda row: row["to_peers"]["vllm-router"]),
     "first_us": ("first text added, us", lambda row: row["added_first_us"]),
     "kb_a_stream": ("memory grown, KB a stream", lambda row: row["sidecar"]["kb_a_stream"]),
 }
@@ -147,10 +148,10 @@ def run(
     names: list[str],
     rounds: int,
     packages: Path | None = None,
-    router: Path | None = None,
+    peers: Path | None = None,
 ) -> dict[str, Any]:
-    """All rounds of the named scenarios, round by round, so that a busy minute falls on all of them. ``router``: the
-    program vllm-router, which then runs in the same rounds."""
+    """All rounds of the named scenarios, round by round, so that a busy minute falls on all of them. ``peers``: the
+    folder with the programs of other systems (peers.py), which then run in the same rounds."""
     chosen = [scenario for scenario in SCENARIOS if scenario.name in names]
     runs: dict[str, dict[str, list[Measured]]] = {scenario.name: {} for scenario in chosen}
     with ExitStack() as stack:
@@ -158,22 +159,28 @@ def run(
         yardstick = stack.enter_context(passthrough(folder, engine.url))
         ours = stack.enter_context(sidecar(folder, engine.url, MODELS, packages))
         ways: dict[str, Proxy | None] = {"direct": None, "passthrough": yardstick, "sidecar": ours}
-        if router is not None:
-            ways["router"] = stack.enter_context(vllm_router(folder, engine.url, router))
+        there, missing = installed(peers) if peers else ({}, [])
+        for name, peer in there.items():
+            assert peers is not None
+            ways[name] = stack.enter_context(peer(folder, engine.url, peers / name))
         for load in WARM_UP:
-            for proxy in ways.values():
+            for way, proxy in ways.items():
+                load = replace(load, model=ONE_MODEL.get(way, load.model))
                 run_load(native, proxy.port if proxy else engine.port, load)
         warm_mb = {way: proxy.memory_mb() if proxy else 0.0 for way, proxy in ways.items()}
         for _ in range(rounds):
             for scenario in chosen:
                 for way, proxy in ways.items():
-                    runs[scenario.name].setdefault(way, []).append(measure(native, engine, proxy, scenario))
+                    if scenario.load.model == ONE_MODEL.get(way, scenario.load.model):
+                        measured = measure(native, engine, proxy, scenario)
+                        runs[scenario.name].setdefault(way, []).append(measured)
         idle = ours.cpu(), ours.children_cpu()
         time.sleep(1.0)
         return {
             "machine": machine(),
             "rounds": rounds,
             "modules": "compiled" if packages else "Python",
+            "peers_missing": missing,
             "started_in_s": ours.started_in,
             "memory_mb": ours.memory_mb(),
             "idle_ms_per_s": (ours.cpu() - idle[0]) * 1e3,
@@ -194,8 +201,8 @@ def summary(scenario: Scenario, runs: dict[str, list[Measured]], warm_mb: dict[s
         grown_mb = max(run["memory_mb"] for run in each) - warm_mb[way]
         row[way] = {key: statistics.median(run[key] for run in each) for key in each[0]}
         row[way]["kb_a_stream"] = max(0.0, grown_mb) * 1e3 / scenario.load.streams
-    if "router" in runs:
-        row["to_router"] = pairs("proxy_us", "router", lambda t, r: t / r)
+    others = [way for way in runs if way not in ("direct", "passthrough", "sidecar")]
+    row["to_peers"] = {way: pairs("proxy_us", way, lambda t, o: t / o) for way in others}
     return {
         **row,
         "sidecar_us_rounds": [round(run["proxy_us"], 2) for run in runs["sidecar"]],
@@ -246,11 +253,26 @@ def table(result: dict[str, Any]) -> str:
             f"{row['to_passthrough']:6.2f} {ours['children_us']:8.1f} {ours['load_us']:9.1f} {ours['engine_us']:8.1f} "
             f"{row['cpu_ratio']:9.2f} {row['wall_ratio']:7.2f} {row['added_first_us']:11.0f} "
             f"{ours['others_cores']:7.2f} {grown:>7} "
-            + (f"{row['to_router']:8.2f}" if "to_router" in row else f"{'-':>8}")
+            + (f"{row['to_peers']['vllm-router']:8.2f}" if "vllm-router" in row["to_peers"] else f"{'-':>8}")
         )
-    lines += ["", *goals(result), ""]
+    lines += [*peers_table(result), "", *goals(result), ""]
     lines += [f"{name:8} {row['what']}" for name, row in result["scenarios"].items()]
     return "\n".join(lines)
+
+
+def peers_table(result: dict[str, Any]) -> list[str]:
+    """What the other systems cost in the same rounds, and what share of it the sidecar does."""
+    lines = []
+    for name, row in result["scenarios"].items():
+        for peer, ratio in row["to_peers"].items():
+            theirs = row[peer]
+            added = theirs["first_us"] - row["direct"]["first_us"]
+            lines.append(
+                f"{name:8} {peer:12} {theirs['proxy_us']:9.1f} us a {row['unit']}, {theirs['memory_mb']:5.0f} MB, "
+                f"first text {added:7.0f} us later; the sidecar costs {ratio:.2f} of it"
+            )
+    lines += [f"not installed, so not beside it: {peer}" for peer in result.get("peers_missing", ())]
+    return ["", *lines] if lines else []
 
 
 def goals(result: dict[str, Any]) -> list[str]:
@@ -264,7 +286,7 @@ def goals(result: dict[str, Any]) -> list[str]:
         row = result["scenarios"].get(scenario.name)
         for key, most in scenario.goals.items():
             what, read = GOALS[key]
-            if row is not None and (key != "to_router" or key in row):
+            if row is not None and (key != "to_router" or "vllm-router" in row["to_peers"]):
                 line(f"{scenario.name}: {what}", most, read(row))
     line("memory, MB", MEMORY_GOAL_MB, result["memory_mb"])
     return lines
@@ -273,18 +295,18 @@ def goals(result: dict[str, Any]) -> list[str]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @bench_options([scenario.name for scenario in SCENARIOS])
 @click.option(
-    "--router",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The program vllm-router, to run in the same rounds (make bench-peers).",
+    "--peers",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder with the programs of other systems, to run in the same rounds (make bench-peers).",
 )
-def main(as_json: bool, rounds: int, names: tuple[str, ...], packages: Path | None, router: Path | None) -> None:
+def main(as_json: bool, rounds: int, names: tuple[str, ...], packages: Path | None, peers: Path | None) -> None:
     """Microseconds of CPU a streamed chunk of the HTTP path with all guards on, against a direct connection."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends too
     with tempfile.TemporaryDirectory(prefix="outguard-bench-") as folder:
         try:
             native = compile_native(Path(folder))
             chosen = list(names) or [scenario.name for scenario in SCENARIOS]
-            result = run(native, Path(folder), chosen, rounds, packages, router)
+            result = run(native, Path(folder), chosen, rounds, packages, peers)
         except BenchError as error:
             click.echo(f"bench: {error}", err=True)
             sys.exit(1)

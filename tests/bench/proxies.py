@@ -33,15 +33,23 @@ trace: {{store: "chdb://{folder}/store", spool: "{folder}/spool", retention: {{d
 
 class Proxy:
     """Serves while the context lasts. ``command`` prints ``http HOST:PORT`` once it takes requests (before it
-    ``grpc HOST:PORT``, where it has one), or was told its ``port`` and then answers GET /health. ``packages``: a folder
-    whose packages go before those that are installed."""
+    ``grpc HOST:PORT``, where it has one), or was told its ``port`` and then answers GET ``health``. ``packages``: a
+    folder whose packages go before those that are installed."""
 
-    def __init__(self, command: list[str], log: Path, packages: Path | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        log: Path,
+        packages: Path | None = None,
+        port: int = 0,
+        health: str = "/health",
+    ) -> None:
         self._command = command
         self._log = log
         self._environment = os.environ | ({"PYTHONPATH": str(packages.resolve())} if packages else {})
         self._process: subprocess.Popen[str] | None = None
         self._told = port
+        self._health = health
         self.port = 0
         self.grpc_port = 0
         self.started_in = 0.0
@@ -97,7 +105,7 @@ class Proxy:
             if self._process is None or self._process.poll() is not None:
                 raise BenchError(f"the proxy did not start:\n{self._tail()}")
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self._told}/health", timeout=1):
+                with urllib.request.urlopen(f"http://127.0.0.1:{self._told}{self._health}", timeout=1):
                     return self._told
             except OSError:
                 time.sleep(0.05)
@@ -155,13 +163,6 @@ def sidecar(folder: Path, url: str, models: list[str], packages: Path | None = N
 def passthrough(folder: Path, url: str) -> Proxy:
     """The yardstick (passthrough.py)."""
     return Proxy([sys.executable, "-m", "tests.bench.passthrough", url], folder / "passthrough.log")
-
-
-def vllm_router(folder: Path, url: str, program: Path) -> Proxy:
-    """The compiled router of the vLLM project, which passes bytes (make bench-peers installs it)."""
-    port, metrics = free_ports(2)
-    command = [str(program), "--host", "127.0.0.1", "--port", str(port), "--worker-urls", url]
-    return Proxy([*command, "--prometheus-port", str(metrics)], folder / "router.log", port=port)
 
 
 def free_ports(count: int) -> list[int]:

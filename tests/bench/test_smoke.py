@@ -129,7 +129,7 @@ def test_the_table_of_a_run(native: Native, engine: DummyEngine) -> None:
 
 
 def test_a_goal_that_is_missed_is_said() -> None:
-    row = {"sidecar": {"proxy_us": 21.0}, "to_router": 1.5}
+    row = {"sidecar": {"proxy_us": 21.0}, "to_peers": {"vllm-router": 1.5}}
     text = "\n".join(goals({"memory_mb": 151.0, "scenarios": {"step": row}}))
     assert len(re.findall("missed", text)) == 3
 

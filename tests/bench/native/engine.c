@@ -217,8 +217,8 @@ static bool whole(int fd) {
 static bool answer(int fd, const char *head, const char *body) {
     struct connection *c = connections[fd];
     if (!strncmp(head, "GET ", 4)) {
-        static const char OK[] = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 27\r\n\r\n"
-                                 "{\"object\":\"list\",\"data\":[]}";
+        static const char OK[] = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 52\r\n\r\n"
+                                 "{\"object\":\"list\",\"data\":[{\"id\":\"s10\",\"object\":\"x\"}]}";
         return put(fd, OK, sizeof OK - 1);
     }
     const char *model = field(body, "\"model\""), *end = *model ? strchr(model + 1, '"') : NULL;
