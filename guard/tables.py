@@ -17,7 +17,7 @@ from guard.trace.contradictions import Contradiction
 from guard.trace.overview import Overview
 from guard.trace.record import AttemptRecord, OutcomeRecord, RequestRecord
 from guard.trace.surroundings import Surroundings
-from guard.trace.timeline import Moment, Seam, moments, seams
+from guard.trace.timeline import Moment, Seam, moments, reached, seams
 
 _COLOURS = {"ok": "green", "failed": "red", "condemned": "red", "fault": "red", "refused": "red", "invalid": "yellow"}
 
@@ -141,6 +141,7 @@ def trace_page(
 ) -> RenderableType:
     """One request, from top to bottom: what was asked, what each attempt did and what its engine went through
     meanwhile, what was found, what was delivered."""
+    released = "delivered" if reached(record) else "released, and not delivered"
     facts = Table.grid(padding=(0, 2))
     for name, value in (
         ("trace", record.trace_id),
@@ -155,7 +156,7 @@ def trace_page(
         ("sampling", _sampling(record)),
         (
             "tokens",
-            f"{record.prompt_tokens} prompt, {record.completion_tokens} delivered, {record.wasted_tokens} wasted",
+            f"{record.prompt_tokens} prompt, {record.completion_tokens} {released}, {record.wasted_tokens} wasted",
         ),
         ("time", f"{record.first_token_ms:.0f} ms to the first token, {record.duration_ms:.0f} ms in all"),
         ("content", f"retention {record.retention}"),
@@ -176,7 +177,7 @@ def trace_page(
     if outcomes:
         parts.append(_outcomes(outcomes))
     if record.output_text:
-        parts += [Text("delivered", "bold"), Text(record.output_text)]
+        parts += [Text(released, "bold"), Text(record.output_text)]
     return Group(*parts)
 
 

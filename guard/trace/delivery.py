@@ -6,6 +6,8 @@
 - Rows that the store refuses are halved until the bad ones stand alone; those are set aside as files, the others are
   stored. The halves have tokens of their own, derived from the rows' places, so that this can be repeated too.
 - Damage in the spool is set aside with its place.
+- Records become blocks of the store's own form some hundreds at a time, and then go: a batch may be large. Rows one by
+  one are made again from the spool's bytes where a batch is in doubt or refused.
 
 ``send`` raises Unavailable when the store is away; the batch is then sent again as a whole.
 """
@@ -16,13 +18,14 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from guard.trace.drain import Batch
 from guard.trace.frames import ERASED, Frame
-from guard.trace.rows import TABLES, Record, Row, decode, named, rows
+from guard.trace.packing import Record, decode
+from guard.trace.rows import TABLES, Row, columns, named, rows
 from guard.trace.store import Refused, Store, Unavailable
 
 log: Final = logging.getLogger(__name__)
@@ -31,13 +34,20 @@ ASIDE_FILES: Final = 1_000
 """More refused rows than this are counted, and no longer kept: a store whose tables do not fit refuses every row."""
 
 
+AT_ONCE: Final = 1_000
+"""Records that become blocks together: enough for the work of a block to be shared, and few enough for their memory to
+be small."""
+
+
 class Prepared(NamedTuple):
-    """``records`` could be read and ``unreadable`` ones could not; ``rows`` by table."""
+    """``records`` could be read and ``unreadable`` ones (by their start) could not. By table: how many ``rows`` there
+    are, and their ``blocks``, which are missing where the store would not make them."""
 
     batch: Batch
     records: int
-    unreadable: int
-    rows: dict[str, list[Row]]
+    unreadable: frozenset[int]
+    rows: dict[str, int]
+    blocks: dict[str, list[Any]]
 
 
 class Stored(NamedTuple):
@@ -62,37 +72,61 @@ class Delivery:
         for damage in batch.damage:
             self.damaged += 1
             log.error("damage in the spool: %s at bytes %d-%d of %s", damage.reason, *damage[:2], batch.segment)
-        unreadable: list[Frame] = []
-        found = rows(self._records(batch, unreadable), batch.segment)
-        records = sum(frame.kind != ERASED for frame in batch.frames) - len(unreadable)
-        return Prepared(batch, records, len(unreadable), found)
+        frames = [frame for frame in batch.frames if frame.kind != ERASED]
+        unreadable: set[int] = set()
+        counts: dict[str, int] = {}
+        blocks: dict[str, list[Any]] = {}
+        declined: set[str] = set()
+        for first in range(0, len(frames), AT_ONCE):
+            records = self._records(batch.segment, frames[first : first + AT_ONCE], unreadable)
+            for table, values in columns(records, batch.segment).items():
+                counts[table] = counts.get(table, 0) + len(values[0])
+                if table not in declined:
+                    try:
+                        blocks.setdefault(table, []).append(self._store.encode(table, values))
+                    except (Refused, Unavailable):  # which is told, and dealt with, when they are sent
+                        declined.add(table)
+                        del blocks[table]
+        return Prepared(batch, len(frames) - len(unreadable), frozenset(unreadable), counts, blocks)
 
-    def _records(self, batch: Batch, unreadable: list[Frame]) -> Iterator[tuple[int, Record]]:
-        """One after the other: a record becomes rows while it is still in the processor's cache."""
-        for frame in batch.frames:
-            if frame.kind == ERASED:
-                continue
+    def _records(self, segment: str, frames: Sequence[Frame], unreadable: set[int]) -> Iterator[tuple[int, Record]]:
+        for frame in frames:
             try:
                 yield frame.start, decode(frame.kind, frame.payload)
             except msgspec.DecodeError as error:
-                unreadable.append(frame)
-                self._set_aside(batch.segment, frame.start, "record", f"{error}", bytes(frame.payload))
+                unreadable.add(frame.start)
+                self._set_aside(segment, frame.start, "record", f"{error}", bytes(frame.payload))
 
     def send(self, prepared: Prepared, *, again: bool = False) -> Stored:
         """``again``: an earlier try failed, and nobody knows how far it came."""
-        batch, records, unreadable, found = prepared
+        batch = prepared.batch
         stored = {}
-        aside = unreadable
+        aside = len(prepared.unreadable)
+        one_by_one: dict[str, list[Row]] = {}
         for table in TABLES:
-            if found[table]:
+            if not prepared.rows.get(table):
+                continue
+            refused: set[tuple[int, int]] = set()
+            if batch.again or again or not self._sent(table, prepared):
+                one_by_one = one_by_one or _rows(prepared)
                 if batch.again or again:
-                    refused = self._complete(table, found[table], batch)
+                    refused = self._complete(table, one_by_one[table], batch)
                 else:
-                    refused = self._send(table, found[table], batch.segment, batch.token)
-                stored[table] = len(found[table]) - len(refused)
-                aside += len(refused)
-        self.delivered += records
+                    refused = self._send(table, one_by_one[table], batch.segment, batch.token)
+            stored[table] = prepared.rows[table] - len(refused)
+            aside += len(refused)
+        self.delivered += prepared.records
         return Stored(stored, aside)
+
+    def _sent(self, table: str, prepared: Prepared) -> bool:
+        """False: some row is refused."""
+        if table not in prepared.blocks:
+            return False
+        try:
+            self._store.insert_blocks(table, prepared.blocks[table], prepared.batch.token)
+        except Refused:
+            return False
+        return True
 
     def _complete(self, table: str, wanted: Sequence[Row], batch: Batch) -> set[tuple[int, int]]:
         """Send until every row is found, or known to be refused. Returns the places of those."""
@@ -138,3 +172,14 @@ class Delivery:
                 (self._aside / f"{name}.why").write_text(reason[:2_000], encoding="utf-8", errors="replace")
         except OSError as error:
             log.error("%s could not be kept: %s", name, error.strerror)
+
+
+def _rows(prepared: Prepared) -> dict[str, list[Row]]:
+    """What its blocks were made of."""
+    batch = prepared.batch
+    read = (
+        (frame.start, decode(frame.kind, frame.payload))
+        for frame in batch.frames
+        if frame.kind != ERASED and frame.start not in prepared.unreadable
+    )
+    return rows(read, batch.segment)

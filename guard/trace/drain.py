@@ -28,8 +28,11 @@ from guard.trace.ledger import Entry, append
 
 log: Final = logging.getLogger(__name__)
 
-BATCH_RECORDS: Final = 5_000
-BATCH_BYTES: Final = 16 * 1024 * 1024
+BATCH_RECORDS: Final = 20_000
+BATCH_BYTES: Final = 64 * 1024 * 1024
+"""The most that a batch has. It has what is there, so batches grow while the store does not keep up, and one of 20,000
+records costs half as much a record as one of 5,000: fewer parts to write, and hardly any to merge."""
+
 PROGRESS_BYTES: Final = 512
 
 

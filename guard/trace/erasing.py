@@ -19,8 +19,8 @@ import msgspec
 from guard.trace.drain import Drain
 from guard.trace.erase import TABLES, Erased, Selection, condition, means, parameters
 from guard.trace.frames import ERASED, HEADER, Frame, scan, seal, seed_of
+from guard.trace.packing import Packed, decode
 from guard.trace.record import OutcomeRecord, RequestRecord
-from guard.trace.rows import Packed, decode
 from guard.trace.store import StoreError, Unavailable
 
 PATIENCE_SECONDS: Final = 1_800.0

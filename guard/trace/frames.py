@@ -24,7 +24,7 @@ REQUEST: Final = 1
 OUTCOME: Final = 2
 LOSS: Final = 3
 PACKED: Final = 4
-"""A request whose numbers are packed beside it (guard/trace/rows.py)."""
+"""A request whose numbers are packed beside it (guard/trace/packing.py)."""
 SCRAPE: Final = 5
 SKETCH: Final = 6
 ERASED: Final = 7

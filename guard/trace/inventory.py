@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from guard.trace.drain import Drain
 from guard.trace.frames import Frame, Tail, scan, seed_of
+from guard.trace.packing import Packed, decode
 from guard.trace.record import OutcomeRecord, RequestRecord, ScrapeRecord, SketchRecord
-from guard.trace.rows import Packed, decode
 
 ASIDE: Final = "aside"
 """The directory below a spool for rows and records that cannot be stored."""

@@ -11,7 +11,7 @@ import msgspec
 from guard.trace.erase import Erased, Selection, means
 from guard.trace.reader import BODIES
 from guard.trace.record import AttemptRecord, FindingRecord, OutcomeRecord, RequestRecord
-from guard.trace.rows import Row, named
+from guard.trace.rows import Row, Values, each, named
 from guard.trace.store import (
     ATTEMPT_FILTERS,
     QUERY_ROWS,
@@ -31,6 +31,12 @@ class NoStore:
         return []
 
     def insert(self, table: str, rows: Sequence[Row], token: str) -> None:
+        pass
+
+    def encode(self, table: str, values: Sequence[Values]) -> None:
+        pass
+
+    def insert_blocks(self, table: str, blocks: Sequence[None], token: str) -> None:
         pass
 
     def present(self, table: str, segment: str, start: int, end: int) -> set[tuple[int, int]]:
@@ -62,6 +68,12 @@ class MemoryStore:
         if (table, token) not in self._tokens:
             self._tokens.add((table, token))
             self._rows.setdefault(table, []).extend(named(table, row) for row in rows)
+
+    def encode(self, table: str, values: Sequence[Values]) -> list[Row]:
+        return each(values)
+
+    def insert_blocks(self, table: str, blocks: Sequence[list[Row]], token: str) -> None:
+        self.insert(table, [row for block in blocks for row in block], token)
 
     def present(self, table: str, segment: str, start: int, end: int) -> set[tuple[int, int]]:
         return {

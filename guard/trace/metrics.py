@@ -7,48 +7,23 @@ model that no route serves (an invalid request) is counted under an empty name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
 
 from guard.health.fleet import EngineState
-from guard.trace.record import RequestRecord
-
-SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
-"""The buckets of durations: finest where a first token is at home, and as far as long answers go."""
+from guard.trace.tally import Tally
 
 
 class Metrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
-        self._requests = Counter(
-            "outguard_requests", "Finished requests.", ("model", "protocol", "outcome"), registry=registry
-        )
-        self._attempts = Counter(
-            "outguard_attempts", "Tries on engines.", ("engine", "outcome", "action"), registry=registry
-        )
-        self._findings = Counter("outguard_findings", "What was found.", ("code", "engine"), registry=registry)
-        self._contradictions = Counter(
-            "outguard_contradictions", "Constraints that an engine accepted and broke.", ("engine",), registry=registry
-        )
-        self._recoveries = Counter(
-            "outguard_recoveries", "Answers that were completed after a failed attempt.", ("model",), registry=registry
-        )
-        self._verdicts = Counter("outguard_format_verdicts", "Format.", ("model", "verdict"), registry=registry)
-        self._tokens = Counter(
-            "outguard_tokens",
-            "Tokens; wasted: of attempts that were thrown away.",
-            ("model", "kind"),
-            registry=registry,
-        )
+        self._tally = Tally()
+        self.observe = self._tally.add
+        """Count one finished request."""
+        registry.register(self._tally)
         self._executions = Counter(
             "outguard_tool_executions", "Execution verdicts that callers reported.", ("ok",), registry=registry
-        )
-        self._duration = Histogram(
-            "outguard_request_duration_seconds", "Whole requests.", ("model",), buckets=SECONDS, registry=registry
-        )
-        self._first_token = Histogram(
-            "outguard_first_token_seconds", "To the first token.", ("model",), buckets=SECONDS, registry=registry
         )
         self._in_flight = Gauge("outguard_requests_in_flight", "Requests under way.", registry=registry)
         self._waiting = Gauge("outguard_requests_waiting", "Requests that wait for a place.", registry=registry)
@@ -74,31 +49,6 @@ class Metrics:
         self._restarts = Counter("outguard_trace_writer_restarts", "Deaths of the writer.", registry=registry)
         self._dropped: dict[str, int] = {}
         self._children: dict[tuple[Any, ...], Any] = {}
-
-    def observe(self, record: RequestRecord) -> None:
-        """Count one finished request."""
-        model = record.model if record.attempts else ""
-        self._child(self._requests, model, record.protocol, record.outcome).inc()
-        self._child(self._duration, model).observe(record.duration_ms / 1e3)
-        if record.first_token_ms:
-            self._child(self._first_token, model).observe(record.first_token_ms / 1e3)
-        for kind, count in (
-            ("prompt", record.prompt_tokens),
-            ("completion", record.completion_tokens),
-            ("wasted", record.wasted_tokens),
-        ):
-            if count > 0:
-                self._child(self._tokens, model, kind).inc(count)
-        if record.recovered:
-            self._child(self._recoveries, model).inc()
-        if record.verdict_format != "none":
-            self._child(self._verdicts, model, record.verdict_format).inc()
-        for attempt in record.attempts:
-            self._child(self._attempts, attempt.engine, attempt.outcome, attempt.action).inc()
-            if attempt.contradictions:
-                self._child(self._contradictions, attempt.engine).inc()
-            for finding in attempt.findings:
-                self._child(self._findings, finding.code, attempt.engine).inc()
 
     def outcome(self, ok: bool) -> None:
         self._child(self._executions, str(ok).lower()).inc()

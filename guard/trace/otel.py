@@ -31,9 +31,9 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status,
 
 from guard import __version__
 from guard.trace.events import Event, events
+from guard.trace.packing import Packed, Record
 from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord
 from guard.trace.retention import reduce
-from guard.trace.rows import Packed, Record
 from guard.trace.spans import OPERATIONS, SpanData, spans
 
 log: Final = logging.getLogger(__name__)

@@ -27,8 +27,6 @@ from guard.trace.record import AttemptRecord, FindingRecord, OutcomeRecord, Requ
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-_RANK: Final[dict[str, int]] = {"none": 0, "hash": 1, "full": 2}
-
 FINISH_REASONS: Final = frozenset(
     {"", "stop", "length", "tool_calls", "content_filter", "function_call", "eos_token", "stop_sequence", "abort"}
     | {"error", "cancelled", "eos", "max_tokens", "end_turn", "tool_use"}
@@ -68,8 +66,14 @@ class RetentionRules(Struct, frozen=True):
 
 def strictest(*wishes: str) -> Retention:
     """A wish that is none of the three counts as ``none``."""
-    rank = min((_RANK.get(wish, 0) for wish in wishes), default=0)
-    return ("none", "hash", "full")[rank]
+    kept: Retention = "full" if wishes else "none"
+    for wish in wishes:
+        if wish == "full":
+            continue
+        if wish != "hash":
+            return "none"
+        kept = "hash"
+    return kept
 
 
 def fingerprint(key: bytes, text: str | bytes) -> str:

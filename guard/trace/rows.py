@@ -1,25 +1,20 @@
-"""From a record to the rows of each table: values in the order of ``COLUMNS``. Pure.
+"""From records to the rows of each table: values in the order of ``COLUMNS``. Pure.
 
-A record that an older version left in the spool lacks fields, which then have their defaults; what a table has no
-column for is left out by the store. So records are still stored after an upgrade.
-
-The long lists of numbers travel packed, from the spool to the store: taking 400 numbers apart and putting them together
-again costs more than all the rest of a record.
+Rows are made column by column, of many records at once: that is how the store takes them, and a third of the price of
+one tuple after the other. What a table has no column for is left out by the store.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from guard.trace.context import attempt_span_id
-from guard.trace.frames import LOSS, OUTCOME, PACKED, REQUEST, SCRAPE, SKETCH
+from guard.trace.packing import ARRAYS, Packed, Record, pack, unpacked
 from guard.trace.record import (
     AttemptRecord,
+    EngineSample,
     FindingRecord,
     LossRecord,
     OutcomeRecord,
@@ -62,6 +57,8 @@ REQUEST_AXES: Final = (
 
 FINDING_AXES: Final = ("trace_id", "request_id", "tenant", "model", "retention")
 FINDING_ATTEMPT_AXES: Final = ("engine_model", "engine_version", "image", "cluster", "node", "precision")
+FINDING_PLACE: Final = ("attempt", "choice", "engine")
+"""What a finding's row has of its attempt, whatever the finding says."""
 
 FINDING_ARRAYS: Final = {
     "finding_codes": "code",
@@ -71,9 +68,6 @@ FINDING_ARRAYS: Final = {
     "finding_detected_at": "detected_at",
 }
 """What an attempt's row says of its findings, one element each."""
-
-ARRAYS: Final = {"output_token_ids": "I", "token_logprobs": "f", "runner_up_logprobs": "f"}
-"""What a row of an attempt carries packed, four little-endian bytes a number."""
 
 SPOOL_COLUMNS: Final = ("spool_segment", "spool_offset", "spool_row")
 
@@ -108,37 +102,8 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 }
 """What a row of each table has."""
 
-
-class Packed(msgspec.Struct, array_like=True):
-    """A request whose attempts' lists of numbers were taken out: ``numbers`` has one for each of ``ARRAYS`` of each
-    attempt, in that order."""
-
-    request: RequestRecord
-    numbers: list[bytes]
-
-
-Plain = RequestRecord | OutcomeRecord | LossRecord | ScrapeRecord | SketchRecord
-Record = Plain | Packed
-
-_decoders: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
-    REQUEST: msgspec.msgpack.Decoder(RequestRecord),
-    PACKED: msgspec.msgpack.Decoder(Packed),
-    OUTCOME: msgspec.msgpack.Decoder(OutcomeRecord),
-    LOSS: msgspec.msgpack.Decoder(LossRecord),
-    SCRAPE: msgspec.msgpack.Decoder(ScrapeRecord),
-    SKETCH: msgspec.msgpack.Decoder(SketchRecord),
-}
-_Fields = Callable[[Any], tuple[Any, ...]]
-_request_fields: Final[_Fields] = attrgetter(*_REQUEST_FIELDS)
-_request_axes: Final[_Fields] = attrgetter(*REQUEST_AXES, "outcome", "span_id")
-_attempt_fields: Final[_Fields] = attrgetter(*_ATTEMPT_FIELDS)
-_finding_parts: Final[_Fields] = attrgetter(*FINDING_ARRAYS.values())
-_finding_axes: Final[_Fields] = attrgetter(*FINDING_AXES)
-_finding_place: Final[_Fields] = attrgetter(*FINDING_ATTEMPT_AXES, "started_at")
-_finding_fields: Final[_Fields] = attrgetter(*FindingRecord.__struct_fields__)
-_outcome_fields: Final[_Fields] = attrgetter(*OutcomeRecord.__struct_fields__)
-_sketch_fields: Final[_Fields] = attrgetter(*SketchRecord.__struct_fields__)
-_loss_fields: Final[_Fields] = attrgetter(*LossRecord.__struct_fields__)
+Values = Sequence[Any]
+"""Of one column, a row each."""
 
 
 class Row(NamedTuple):
@@ -150,6 +115,22 @@ class Row(NamedTuple):
     values: tuple[Any, ...]
 
 
+def rows(records: Iterable[tuple[int, Record]], segment: str) -> dict[str, list[Row]]:
+    """The rows of some records, each given with its offset in the segment."""
+    found = columns(records, segment)
+    return {table: each(found[table]) if table in found else [] for table in TABLES}
+
+
+def transposed(some: Sequence[Row]) -> list[Values]:
+    """The columns of some rows."""
+    return list(zip(*(row.values for row in some), strict=True))
+
+
+def each(values: Sequence[Values]) -> list[Row]:
+    """The rows that some columns are made of."""
+    return [Row(row[-2], row[-1], row) for row in zip(*values, strict=True)]
+
+
 def named(table: str, row: Row) -> dict[str, Any]:
     """A row by the names of its columns, with its numbers unpacked."""
     values = dict(zip(COLUMNS[table], row.values, strict=True))
@@ -159,100 +140,123 @@ def named(table: str, row: Row) -> dict[str, Any]:
     return values
 
 
-def decode(kind: int, payload: bytes | memoryview) -> Record:
-    """Raises msgspec.DecodeError (ValidationError when it is well-formed and no record)."""
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        raise msgspec.ValidationError(f"there is no record of kind {kind}")
-    record: Record = decoder.decode(payload)
-    if isinstance(record, Packed) and len(record.numbers) != len(ARRAYS) * len(record.request.attempts):
-        raise msgspec.ValidationError("its attempts and their numbers do not fit together")
-    return record
-
-
-def pack(record: RequestRecord) -> list[bytes] | None:
-    """The lists of numbers of a request's attempts, packed; None where there are none."""
-    numbers = [packed(kind, getattr(attempt, name)) for attempt in record.attempts for name, kind in ARRAYS.items()]
-    return numbers if any(numbers) else None
-
-
-def whole(record: Record) -> Plain:
-    """With its numbers where they were before it was packed."""
-    if not isinstance(record, Packed):
-        return record
-    numbers = iter(record.numbers)
-    for attempt in record.request.attempts:
-        for name, kind in ARRAYS.items():
-            setattr(attempt, name, unpacked(kind, next(numbers)))
-    return record.request
-
-
-def packed(kind: str, numbers: Sequence[Any]) -> bytes:
-    """Little-endian bytes. Ids that are none (negative, more than 32 bits) are left out as a whole, and what is too
-    large for a float is infinite."""
-    if not numbers:
-        return b""
-    try:
-        return struct.pack(f"<{len(numbers)}{kind}", *numbers)
-    except struct.error:
-        return b""
-    except OverflowError:
-        return struct.pack(f"<{len(numbers)}{kind}", *map(_narrowed, numbers))
-
-
-def unpacked(kind: str, data: bytes) -> list[Any]:
-    return list(struct.unpack(f"<{len(data) // 4}{kind}", data))
-
-
-def _narrowed(number: float) -> float:
-    return number if not abs(number) > _LARGEST else float("inf") if number > 0 else float("-inf")
-
-
-_LARGEST: Final = 3.4028234663852886e38
-
-
-def rows(records: Iterable[tuple[int, Record]], segment: str) -> dict[str, list[Row]]:
-    """The rows of some records, each given with its offset in the segment."""
-    out: dict[str, list[Row]] = {table: [] for table in TABLES}
+def columns(records: Iterable[tuple[int, Record]], segment: str) -> dict[str, list[Values]]:
+    """The columns of each table that some records, each given with its offset in the segment, have rows of."""
+    requests = _Requests()
+    samples: list[tuple[int, int, ScrapeRecord, EngineSample]] = []
+    others: dict[str, tuple[list[Any], list[int]]] = {}
     for offset, record in records:
-        place = (segment, offset, 0)
         if isinstance(record, Packed):
-            _request(out, record.request, record.numbers, segment, offset)
+            requests.add(offset, record.request, record.numbers)
         elif isinstance(record, RequestRecord):
-            _request(out, record, pack(record), segment, offset)
-        elif isinstance(record, OutcomeRecord):
-            out["outcomes"].append(Row(offset, 0, _outcome_fields(record) + place))
-        elif isinstance(record, SketchRecord):
-            out["sketches"].append(Row(offset, 0, _sketch_fields(record) + place))
+            requests.add(offset, record, pack(record))
         elif isinstance(record, ScrapeRecord):
-            about = (record.at, record.engine, record.cluster)
-            for number, sample in enumerate(record.samples):
-                values = (*about, sample.metric, sample.labels, sample.value, segment, offset, number)
-                out["engine_metrics"].append(Row(offset, number, values))
+            samples += [(offset, number, record, sample) for number, sample in enumerate(record.samples)]
         else:
-            out["losses"].append(Row(offset, 0, _loss_fields(record) + place))
-    return out
+            some, places = others.setdefault(_TABLE_OF[type(record)], ([], []))
+            some.append(record)
+            places.append(offset)
+    found = requests.columns(segment)
+    for table, (some, places) in others.items():
+        fields = COLUMNS[table][: -len(SPOOL_COLUMNS)]
+        found[table] = [*_of(some, fields), [segment] * len(some), places, [0] * len(some)]
+    if samples:
+        offsets, numbers, scrapes, told = zip(*samples, strict=True)
+        about = [*_of(scrapes, ("at", "engine", "cluster")), *_of(told, ("metric", "labels", "value"))]
+        found["engine_metrics"] = [*about, [segment] * len(samples), offsets, numbers]
+    return found
 
 
-def _request(
-    out: dict[str, list[Row]], record: RequestRecord, numbers: list[bytes] | None, segment: str, offset: int
-) -> None:
-    out["requests"].append(Row(offset, 0, (*_request_fields(record), segment, offset, 0)))
-    axes = _request_axes(record)
-    found = 0
-    for number, attempt in enumerate(record.attempts):
-        attempt.started_at = attempt.started_at or record.started_at
-        arrays = numbers[number * len(ARRAYS) : (number + 1) * len(ARRAYS)] if numbers else _NO_NUMBERS
-        span = attempt_span_id(record.span_id, attempt.choice, attempt.attempt)
-        parts = [*zip(*map(_finding_parts, attempt.findings), strict=True)] or _NO_FINDINGS
-        values = (*axes, span, *parts, *_attempt_fields(attempt), *arrays, segment, offset, number)
-        out["attempts"].append(Row(offset, number, values))
-        for finding in attempt.findings:
-            finding.engine, finding.attempt, finding.choice = attempt.engine, attempt.attempt, attempt.choice
-            about = _finding_axes(record) + _finding_place(attempt) + _finding_fields(finding)
-            out["findings"].append(Row(offset, found, (*about, segment, offset, found)))
-            found += 1
+_TABLE_OF: Final = {OutcomeRecord: "outcomes", SketchRecord: "sketches", LossRecord: "losses"}
+
+_getters: Final[dict[str, Callable[[Any], Any]]] = {
+    name: attrgetter(name)
+    for kind in (RequestRecord, AttemptRecord, FindingRecord, *_TABLE_OF, ScrapeRecord, EngineSample)
+    for name in kind.__struct_fields__
+}
 
 
-_NO_NUMBERS: Final = [b""] * len(ARRAYS)
-_NO_FINDINGS: Final[list[tuple[Any, ...]]] = [()] * len(FINDING_ARRAYS)
+def _of(objects: Sequence[Any], names: Iterable[str]) -> list[Values]:
+    return [list(map(_getters[name], objects)) for name in names]
+
+
+class _Requests:
+    """Requests as they come, their attempts and the findings of these, each with those that it belongs to."""
+
+    def __init__(self) -> None:
+        self._requests: list[RequestRecord] = []
+        self._offsets: list[int] = []
+        self._attempts: list[AttemptRecord] = []
+        self._parents: list[RequestRecord] = []
+        self._places: list[tuple[int, int]] = []
+        self._numbers: list[bytes] = []
+        self._findings: list[FindingRecord] = []
+        self._found_in: list[int] = []
+        self._found_at: list[tuple[int, int]] = []
+
+    def add(self, offset: int, request: RequestRecord, numbers: list[bytes] | None) -> None:
+        self._requests.append(request)
+        self._offsets.append(offset)
+        found = 0
+        for number, attempt in enumerate(request.attempts):
+            for finding in attempt.findings:
+                self._findings.append(finding)
+                self._found_in.append(len(self._attempts))
+                self._found_at.append((offset, found))
+                found += 1
+            self._attempts.append(attempt)
+            self._parents.append(request)
+            self._places.append((offset, number))
+        self._numbers += numbers if numbers is not None else [b""] * (len(ARRAYS) * len(request.attempts))
+
+    def columns(self, segment: str) -> dict[str, list[Values]]:
+        if not self._requests:
+            return {}
+        count = len(self._requests)
+        known = dict(zip(_REQUEST_FIELDS, _of(self._requests, _REQUEST_FIELDS), strict=True))
+        found: dict[str, list[Values]] = {"requests": [*known.values(), [segment] * count, self._offsets, [0] * count]}
+        attempts = self._attempts
+        if not attempts:
+            return found
+        alone = len(attempts) == count and all(map(is_, self._parents, self._requests))
+        axes = [known[name] for name in _AXES] if alone else _of(self._parents, _AXES)
+        own = dict(zip(_ATTEMPT_FIELDS, _of(attempts, _ATTEMPT_FIELDS), strict=True))
+        own["started_at"] = [
+            at or parent.started_at for at, parent in zip(own["started_at"], self._parents, strict=True)
+        ]
+        spans = [
+            attempt_span_id(parent.span_id, attempt.choice, attempt.attempt)
+            for parent, attempt in zip(self._parents, attempts, strict=True)
+        ]
+        codes: list[Values] = [
+            [[get(finding) for finding in attempt.findings] if attempt.findings else _NONE for attempt in attempts]
+            for get in map(_getters.__getitem__, FINDING_ARRAYS.values())
+        ]
+        numbers: list[Values] = [self._numbers[first :: len(ARRAYS)] for first in range(len(ARRAYS))]
+        found["attempts"] = [*axes, spans, *codes, *own.values(), *numbers, *_placed(segment, self._places)]
+        if self._findings:
+            of, theirs = self._found_in, [self._parents[place] for place in self._found_in]
+            made = dict(
+                zip(FindingRecord.__struct_fields__, _of(self._findings, FindingRecord.__struct_fields__), strict=True)
+            ) | {name: _taken(own[name], of) for name in FINDING_PLACE}
+            found["findings"] = [
+                *_of(theirs, FINDING_AXES),
+                *(_taken(own[name], of) for name in (*FINDING_ATTEMPT_AXES, "started_at")),
+                *made.values(),
+                *_placed(segment, self._found_at),
+            ]
+        return found
+
+
+_AXES: Final = (*REQUEST_AXES, "outcome", "span_id")
+_NONE: Final[list[Any]] = []
+
+
+def _taken(values: Values, places: list[int]) -> Values:
+    return [values[place] for place in places]
+
+
+def _placed(segment: str, places: Sequence[tuple[int, int]]) -> list[Values]:
+    """The columns that name a row's place in the spool."""
+    offsets, numbers = zip(*places, strict=True)
+    return [[segment] * len(places), offsets, numbers]

@@ -31,12 +31,13 @@ from typing import Any, Final
 import msgspec
 
 from guard.trace.frames import HEADER, LOSS, MAX_PAYLOAD, OUTCOME, PACKED, REQUEST, SCRAPE, SKETCH, seal, seed_of
+from guard.trace.packing import ARRAYS, Packed, pack
 from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord, ScrapeRecord, SketchRecord
-from guard.trace.rows import ARRAYS, Packed, pack
 
 log: Final = logging.getLogger(__name__)
 
-SEGMENT_BYTES: Final = 16 * 1024 * 1024
+SEGMENT_BYTES: Final = 64 * 1024 * 1024
+"""A batch is a stretch of one segment: the larger a writer that is behind may take them, the less a record costs it."""
 MAX_WORKERS: Final = 1_000
 
 RESCAN_SECONDS: Final = 0.2

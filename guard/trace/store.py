@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from guard.trace.erase import Erased, Selection
 from guard.trace.record import AttemptRecord, FindingRecord, OutcomeRecord, RequestRecord
-from guard.trace.rows import Row
+from guard.trace.rows import Row, Values
 
 QUERY_ROWS: Final = 10_000
 """The most rows a query may answer with, unless the caller says otherwise."""
@@ -100,6 +100,15 @@ class Store(Protocol):
 
     def insert(self, table: str, rows: Sequence[Row], token: str) -> None:
         """All or none of the rows. The same token twice is stored once. Raises Refused or Unavailable."""
+        ...
+
+    def encode(self, table: str, values: Sequence[Values]) -> Any:
+        """Columns of a table as ``insert_blocks`` takes them; may be made on another thread, and ahead of time. Raises
+        Refused or Unavailable."""
+        ...
+
+    def insert_blocks(self, table: str, blocks: Sequence[Any], token: str) -> None:
+        """Like ``insert``, of what was encoded."""
         ...
 
     def present(self, table: str, segment: str, start: int, end: int) -> set[tuple[int, int]]:

@@ -39,6 +39,11 @@ class Seam(Struct, frozen=True):
     right: str = ""
 
 
+def reached(record: RequestRecord) -> bool:
+    """Whether the caller got what was released: one that does not stream gets an answer whole, or none of it."""
+    return record.stream or record.outcome == "ok"
+
+
 def moments(record: RequestRecord, outcomes: Sequence[OutcomeRecord] = ()) -> list[Moment]:
     """In the order of time."""
     found = [Moment(0.0, "asked")]
@@ -52,7 +57,8 @@ def moments(record: RequestRecord, outcomes: Sequence[OutcomeRecord] = ()) -> li
             found.append(Moment(began + attempt.first_token_ms, f"{attempt.engine} begins to answer", attempt))
         found.append(Moment(began + attempt.duration_ms, _end(attempt), attempt))
     if record.first_token_ms:
-        found.append(Moment(record.first_token_ms, "the caller gets the first text"))
+        what = "the caller gets the first text" if record.stream else "the first text is released, for the whole answer"
+        found.append(Moment(record.first_token_ms, what))
     ended = f"{record.outcome}: {record.error_code}" if record.error_code else record.outcome
     found.append(Moment(record.duration_ms, f"the caller hears the end ({ended})"))
     for outcome in outcomes:

@@ -14,7 +14,6 @@ import os
 import secrets
 import sys
 import time
-from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -36,7 +35,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger(__name__)
 
 REMEMBERED: Final = 20_000
-"""Traces whose retention is known for outcomes that are reported later; of an older one no detail is kept."""
+"""Traces, at the least, whose retention is known for outcomes that are reported later; of an older one no detail is
+kept."""
 
 RESTART_SECONDS: Final = (0.2, 10.0)
 """The first and the longest wait before a writer that died is started again."""
@@ -92,7 +92,8 @@ class Tracing:
         if store != "none" or otlp_endpoint:
             self._spool = Spool(self._directory, worker, max_bytes=spool_max_bytes)
         self._key = hash_key or (_kept_key(self._directory) if self._spool is not None else secrets.token_bytes(32))
-        self._retained: OrderedDict[str, Retention] = OrderedDict()
+        self._retained: dict[str, Retention] = {}
+        self._retained_before: dict[str, Retention] = {}
         self._sketcher = ThreadPoolExecutor(1, "sketch")
         self._sketching: set[asyncio.Future[list[SketchRecord]]] = set()
         self._supervisor: asyncio.Task[None] | None = None
@@ -102,7 +103,8 @@ class Tracing:
 
     def write(self, record: RequestRecord) -> None:
         try:
-            kept = strictest(record.retention, self.retention.most, self.retention.tenants.get(record.tenant, "full"))
+            rules = self.retention
+            kept = strictest(record.retention, rules.most, rules.tenants.get(record.tenant, "full"))
             self._remember(record.trace_id, kept)
             reduced = reduce(record, kept, self._key)
         except Exception:
@@ -146,7 +148,8 @@ class Tracing:
         """Of a trace whose retention this worker does not know (any more), only the verdict is kept."""
         self.metrics.outcome(record.ok)
         if self._spool is not None:
-            self._spool.write_outcome(reduce_outcome(record, self._retained.get(record.trace_id, "none")))
+            known = self._retained.get(record.trace_id) or self._retained_before.get(record.trace_id, "none")
+            self._spool.write_outcome(reduce_outcome(record, known))
 
     def metrics_page(self, in_flight: int | None = None) -> tuple[str, bytes]:
         """Content type and body. ``in_flight``: the requests under way, where the caller knows them."""
@@ -160,10 +163,11 @@ class Tracing:
         return self.metrics.page()
 
     def _remember(self, trace_id: str, kept: Retention) -> None:
-        known = self._retained.pop(trace_id, kept)
-        self._retained[trace_id] = strictest(known, kept)
+        """In two halves: the older is forgotten as a whole, which costs nothing when there are many."""
+        known = self._retained.get(trace_id) or self._retained_before.get(trace_id, kept)
+        self._retained[trace_id] = kept if known == kept else strictest(known, kept)
         if len(self._retained) > REMEMBERED:
-            self._retained.popitem(last=False)
+            self._retained_before, self._retained = self._retained, {}
 
     # --- the writer process ------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from guard.trace.erasing import erase_aside, erase_spool
 from guard.trace.follow import Follower
 from guard.trace.inventory import ASIDE
 from guard.trace.link import Closing
-from guard.trace.rows import decode
+from guard.trace.packing import decode
 from guard.trace.store import QueryError, Store, StoreError, Target, Unavailable
 
 if TYPE_CHECKING:

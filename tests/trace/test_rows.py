@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from guard.trace.frames import LOSS, OUTCOME, PACKED, REQUEST, SCRAPE
+from guard.trace.packing import ARRAYS, Packed, decode, pack, packed, unpacked, whole
 from guard.trace.record import AttemptRecord, EngineSample, RequestRecord, ScrapeRecord
-from guard.trace.rows import ARRAYS, COLUMNS, TABLES, Packed, decode, named, pack, packed, rows, unpacked, whole
+from guard.trace.rows import COLUMNS, TABLES, named, rows
 
 Make = Callable[..., RequestRecord]
 

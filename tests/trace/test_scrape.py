@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from guard.trace.drain import Drain
+from guard.trace.packing import decode
 from guard.trace.record import AttemptRecord, RequestRecord, ScrapeRecord
 from guard.trace.retention import RetentionRules
-from guard.trace.rows import decode
 from guard.trace.scrape import Scraper, Source, Sources
 from guard.trace.store import open_store
 from guard.trace.surroundings import surroundings

@@ -13,8 +13,8 @@ import pytest
 
 from guard.trace import spool as spool_module
 from guard.trace.frames import LOSS, Frame, scan, seed_of
+from guard.trace.packing import decode, whole
 from guard.trace.record import AttemptRecord, LossRecord, OutcomeRecord, RequestRecord
-from guard.trace.rows import decode, whole
 from guard.trace.spool import Spool
 
 

@@ -65,6 +65,25 @@ def test_everything_in_its_order() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("stream", "outcome", "says", "says_not"),
+    [
+        (True, "failed", "the caller gets the first text", "not delivered"),
+        (False, "failed", "released, and not delivered", "caller gets"),
+        (False, "cancelled", "released, and not delivered", "caller gets"),
+        (False, "ok", "delivered", "not delivered"),
+    ],
+)
+def test_what_a_caller_never_got_is_not_called_delivered(stream: bool, outcome: str, says: str, says_not: str) -> None:
+    """Whoever does not stream gets a whole answer or an error."""
+    record = msgspec.structs.replace(recovered(), stream=stream, outcome=outcome)
+    view = console()
+    with view.capture() as page:
+        view.print(trace_page(record, []))
+    assert says in page.get()
+    assert says_not not in page.get()
+
+
 def test_a_seam_is_where_another_engine_went_on() -> None:
     (seam,) = seams(recovered())
     assert (seam.offset, seam.before, seam.after, seam.why) == (11, "one", "two", "repetition.token")

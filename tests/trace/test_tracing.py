@@ -212,12 +212,12 @@ def test_outcomes_follow_the_retention_of_their_trace(
 ) -> None:
     monkeypatch.setattr(tracing_module, "REMEMBERED", 2)
     tracing = Tracing("http://h/x", tmp_path, retention=FULL)
-    for number in range(4):
+    for number in range(8):
         tracing.write(make(number))
-    for number in (0, 3):
+    for number in (0, 7):
         tracing.write_outcome(OutcomeRecord(make(number).trace_id, "call", 1.0, True, f"detail {number}"))
     data = b"".join(path.read_bytes() for path in tmp_path.glob("*/*.seg"))
-    assert b"detail 3" in data
+    assert b"detail 7" in data
     assert b"detail 0" not in data  # so old that nobody knows any more whether it may be kept
 
 
