@@ -13,7 +13,7 @@ from typing import Any, Final
 from detectors.finding import Finding
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.contract import Checker
-from guard.constraint.json_number import judgeable
+from guard.constraint.json_number import NO_CHARACTER, judgeable
 from guard.constraint.json_syntax import DONE, OBJECT, STRING, JsonError, JsonReader, Sink
 
 _KEY: Final = "input"
@@ -25,7 +25,6 @@ INPUT_SCHEMA: Final = {
 }
 """Of the function that a custom tool is called as."""
 _SPACE: Final = " \t\r\n"
-_NO_CHARACTER: Final = "\ufffd"
 # the halves of surrogate pairs
 _HIGH: Final = chr(0xD800)
 _HIGH_END: Final = chr(0xDBFF)
@@ -149,7 +148,7 @@ class _Input(Sink):
             if _LOW <= piece <= _LOW_END:
                 self._hear(whole.encode("utf-16-le", "surrogatepass").decode("utf-16-le"), at - 6)
                 return
-            self._hear(_NO_CHARACTER, at - 6)
+            self._hear(NO_CHARACTER, at - 6)
         if len(piece) == 1 and _HIGH <= piece <= _HIGH_END:
             self.high = piece
         else:
@@ -170,7 +169,7 @@ class _Input(Sink):
     def scalar(self, kind: int, value: Any, at: int, end: int) -> None:
         if self.high:
             self.high = ""
-            self._hear(_NO_CHARACTER, end - 7)
+            self._hear(NO_CHARACTER, end - 7)
         if self.reader.plain and value:
             self._hear(value, at + 1)
         self._ended = True

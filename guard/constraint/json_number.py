@@ -43,6 +43,10 @@ def _mantissa(text: str) -> str:
     return re.split("[eE]", text, maxsplit=1)[0]
 
 
+NO_CHARACTER: Final = "\ufffd"
+"""Stands for half a surrogate pair."""
+
+
 def judgeable(text: str) -> str:
     """Half a surrogate pair is a character to JSON, but none to anything that takes Unicode: it is replaced by the
     replacement character, which is as long."""

@@ -37,6 +37,9 @@ _REFUSED: Final = {
 _LEAVES: Final = frozenset({sre.LITERAL, sre.NOT_LITERAL, sre.IN, sre.ANY, sre.ANY_ALL, sre.RANGE})
 
 
+_ALPHABETS: Final = int(re.ASCII | re.UNICODE)
+
+
 class Unsupported(Exception):
     """The pattern is no regular language, or this automaton does not know it."""
 
@@ -62,6 +65,8 @@ class _Builder:
             return self.automaton.leaf(at, self._leaf(op, av, flags))
         if op is sre.SUBPATTERN:
             _, add, remove, inner = av
+            if add & _ALPHABETS:  # there is one at a time
+                flags &= ~_ALPHABETS
             return self._sequence(inner, (flags | add) & ~remove, at)
         if op is sre.BRANCH:
             return self.automaton.branch(at, [partial(self._sequence, one, flags) for one in av[1]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from guard.constraint.json_number import NO_CHARACTER
 from guard.constraint.json_syntax import STRING, UNHEARD
 from guard.constraint.schema_frame import Frame, Violation, about
 from guard.constraint.words import Words
@@ -50,14 +51,23 @@ class TextWatch:
         if self.high:
             high, self.high = self.high, ""
             if _LOW <= piece <= _LOW_END:
-                piece = (high + piece).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-                at -= 6
-            else:
-                self._hear(high, at - 6)
-        if len(piece) == 1 and _HIGH <= piece <= _HIGH_END:
-            self.high = piece
-        else:
-            self._hear(piece, at)
+                self._hear((high + piece).encode("utf-16-le", "surrogatepass").decode("utf-16-le"), at - 6)
+                return
+            reader = self._walk.reader
+            reader.budget += len(piece)  # which comes behind it
+            self._hear(NO_CHARACTER, at - 6)
+            reader.budget -= len(piece)
+        if len(piece) == 1 and _HIGH <= piece <= _LOW_END:
+            if piece <= _HIGH_END:
+                self.high = piece
+                return
+            piece = NO_CHARACTER
+        self._hear(piece, at)
+
+    def close(self, end: int) -> None:
+        """The string has ended, ``end`` is past its quote, and the half of a pair that waited for the other is none."""
+        self.high = ""
+        self._hear(NO_CHARACTER, end - 7)
 
     def _hear_key(self, piece: str, at: int) -> None:
         """A key's next characters. One that begins like a key that stands already may become that one again, but not a

@@ -109,7 +109,8 @@ class SchemaWalk(Sink):
 
     def scalar(self, kind: int, value: Any, at: int, end: int) -> None:
         if self._check:
-            self.heard.high = ""
+            if self.heard.high:
+                self.heard.close(end)
             node = self.node
             if node is None:
                 self._settle_scalar(kind, value, at, end)
@@ -202,7 +203,8 @@ class SchemaWalk(Sink):
     def key(self, key: str, at: int, end: int) -> None:
         frame = self.frames[-1]
         frame.key = key
-        self.heard.high = ""
+        if self.heard.high:
+            self.heard.close(end)
         if key in frame.value:
             self._twice(key, at, end)
             frame.full_at = None

@@ -18,7 +18,7 @@ from guard.constraint.json_check import Release
 from guard.constraint.limits import Limits, depth_of, invalid, too_complex
 from guard.constraint.native_noise import to_the_log
 from guard.constraint.spec import Constraint
-from guard.constraint.tagged_json import TaggedChecker, marked, schemas_of
+from guard.constraint.tagged_json import TaggedChecker, documents_of, marked
 from guard.constraint.text_check import TextChecker
 
 _LOCK = threading.Lock()
@@ -70,7 +70,7 @@ def structural_tag_maker(constraint: Constraint, limits: Limits) -> Callable[[Re
     except ImportError:
         raise invalid(param, "structural tags need xgrammar, which is not installed (outguard[torch])") from None
     plain, found, before = marked(modern(constraint.value))
-    schemas = schemas_of(found, lambda one: compile_constraint(Constraint("json_schema", one, param=param), limits))
+    schemas = documents_of(found, lambda one: compile_constraint(Constraint("json_schema", one, param=param), limits))
     tag = json.dumps(plain)
     with _LOCK, to_the_log():  # the compiler is not made for many at once
         compiler = xgrammar.GrammarCompiler(xgrammar.TokenizerInfo([]), max_threads=1, cache_enabled=False)

@@ -1,21 +1,23 @@
 """JSON within structural tags: where it stands is the tag's to say, what it must be its schema's.
 
 Each JSON schema of a tag is replaced by a mark, a character that no answer needs. The grammar of what is left says
-where a mark may stand; what stands there instead is read by the checker of its schema (json_check.py), keys in any
-order and judged as all JSON is, and the grammar hears the mark once the document is whole. Free text is kept from
-holding marks. Where something else than JSON may begin at the same place, both readings go on.
+where a mark may stand; what stands there instead is read by the checker of its schema (json_check.py, or
+tagged_arguments.py where the JSON is written as tags), keys in any order and judged as all JSON is, and the grammar
+hears the mark once the document is whole. Free text is kept from holding marks. Where something else than JSON may
+begin at the same place, both readings go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from detectors.finding import Finding
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.contract import Checker
 from guard.constraint.json_check import Release
+from guard.constraint.tagged_arguments import TaggedArguments, written_as
 
 MARK: Final = "\ue000"
 _FREE: Final = ("any_text", "triggered_tags", "dispatch")
@@ -36,10 +38,10 @@ class Structure(Protocol):
     def fork(self) -> Structure: ...
 
 
-def marked(tag: Any) -> tuple[Any, list[Any], frozenset[str]]:
-    """The tag with marks in place of its JSON, the schemas in the order of their marks, and the characters behind which
-    a mark may stand."""
-    schemas: list[Any] = []
+def marked(tag: Any) -> tuple[Any, list[tuple[Any, str]], frozenset[str]]:
+    """The tag with marks in place of its JSON; the schemas and how each is written, in the order of their marks; and
+    the characters behind which a mark may stand."""
+    schemas: list[tuple[Any, str]] = []
     before: set[str] = set()
 
     def walk(node: Any) -> Any:
@@ -48,10 +50,11 @@ def marked(tag: Any) -> tuple[Any, list[Any], frozenset[str]]:
         if not isinstance(node, dict):
             return node
         kind = node.get("type")
-        if kind == "json_schema":
-            if node.get("style", "json") != "json" or node.get("excludes"):
+        if kind in ("json_schema", "qwen_xml_parameter"):
+            style = written_as(node)
+            if not style:
                 return {**node, "any_order": True}
-            schemas.append(node.get("json_schema", True))
+            schemas.append((node.get("json_schema", True), style))
             return {"type": "const_string", "value": mark_of(len(schemas) - 1)}
         for key in ("begin", "end", "separator", "value"):
             said = node.get(key)
@@ -65,6 +68,18 @@ def marked(tag: Any) -> tuple[Any, list[Any], frozenset[str]]:
     return walk(tag), schemas, frozenset(before)
 
 
+class Document(NamedTuple):
+    """JSON in a tag; ``style`` is how it is written: ``json``, or a key of tagged_arguments.STYLES."""
+
+    compiled: CompiledConstraint
+    style: str
+
+    def checker(self) -> Checker:
+        if self.style == "json":
+            return self.compiled.checker("streaming", False)
+        return TaggedArguments(self.compiled, self.style)
+
+
 def mark_of(index: int) -> str:
     """The mark of a schema: one and the same character, and its number."""
     return MARK + format(index, "04x")
@@ -76,7 +91,7 @@ class TaggedChecker:
     def __init__(
         self,
         new_structure: Callable[[], Structure],
-        schemas: Sequence[CompiledConstraint],
+        schemas: Sequence[Document],
         before: frozenset[str],
         release: Release,
     ) -> None:
@@ -97,6 +112,7 @@ class TaggedChecker:
         self._documents: dict[int, Checker] = {}
         self._place: Structure | None = None
         self._base = 0
+        self._clear: int | None = None  # of a document that went wrong
         self._notes: list[Finding] = []
         self._look()
 
@@ -109,15 +125,21 @@ class TaggedChecker:
         if self._failed:
             return ()
         self._notes = []
+        self._takes(text, at)
+        self._settle()
+        return self._notes
+
+    def _takes(self, text: str, at: int) -> bool:
         while text:
             used, wrong = self._documents_take(text, at) if self._documents else self._structure_takes(text, at)
             if wrong is not None:
                 self._failed = True
                 self._notes.append(wrong)
-                break
-            text, at = text[used:], at + used
-        self._settle()
-        return self._notes
+                return False
+            at += used
+            # a document that ended earlier than it seemed leaves what followed it to the structure
+            text = text[used:] if used >= 0 else "".join(self._texts)[at:]
+        return True
 
     def finish(self, truncated: bool) -> Sequence[Finding]:
         if self._failed:
@@ -129,6 +151,10 @@ class TaggedChecker:
             if any(one.severity == "error" for one in found):
                 wrong = found
             elif self._closes(index):
+                if isinstance(checker, TaggedArguments):
+                    self._goes_on_behind(checker)
+                    if not self._takes("".join(self._texts)[self._base :], self._base):
+                        return self._notes
                 break
         if self._structure is not None and self._structure.accepts():
             self.safe = self.good = self._fed
@@ -170,6 +196,10 @@ class TaggedChecker:
             if checker.complete:
                 end = self._base + behind[0] if behind else at + len(text)
                 if self._closes(index):
+                    if isinstance(checker, TaggedArguments):
+                        self._notes += [_moved(one, self._base) for one in found if one.severity != "error"]
+                        self._goes_on_behind(checker)
+                        return self._base - at, None
                     used = len(text[: end - at].rstrip(_SPACE))
                     self._notes += [_moved(one, self._base) for one in found if one.severity != "error"]
                     self._base = self.good = at + used
@@ -177,10 +207,11 @@ class TaggedChecker:
             wrong = next((one for one in found if one.severity == "error"), None)
             if wrong is not None:
                 self.good = self._base + checker.good
+                self._clear = self._base + checker.safe
                 last = _moved(wrong, self._base)
                 del self._documents[index]
         if self._documents or other is not None:
-            last = None
+            last = self._clear = None
         return len(text), last
 
     def _closes(self, index: int) -> bool:
@@ -192,6 +223,18 @@ class TaggedChecker:
         self._documents = {}
         return True
 
+    def _goes_on_behind(self, ended: TaggedArguments) -> None:
+        """The structure takes what follows the last tag, less as much white space as is the object's own."""
+        assert self._structure is not None
+        behind = "".join(self._texts)[self._base + ended.ended_at :]
+        space = behind[: len(behind) - len(behind.lstrip(_SPACE))]
+        first = space + behind[len(space) : len(space) + 1]
+        own = 0
+        while own < len(space) and self._structure.fork().push(first[own:]) < len(first) - own:
+            own += 1
+        self._base += ended.ended_at + own
+        self.good = self._base
+
     def _look(self) -> None:
         """Whether a document may begin here."""
         assert self._structure is not None
@@ -200,8 +243,8 @@ class TaggedChecker:
             return
         number = len(mark_of(0))
         self._documents = {
-            index: compiled.checker("streaming", False)
-            for index, compiled in enumerate(self._schemas)
+            index: schema.checker()
+            for index, schema in enumerate(self._schemas)
             if self._structure.fork().push(mark_of(index)) == number
         }
         self._place = self._structure.fork()
@@ -214,7 +257,7 @@ class TaggedChecker:
             safes = [checker.safe for checker in self._documents.values()]
             self.safe = self._base + min(safes) if self._release == "streaming" else 0
         elif self._release == "streaming":
-            self.safe = max(self.safe, self.good)
+            self.safe = max(self.safe, self.good if self._clear is None else min(self.good, self._clear))
 
     def _mismatch(self, char: str, at: int) -> Finding:
         shown = char if char.isprintable() else f"U+{ord(char):04X}"
@@ -247,13 +290,13 @@ def _moved(finding: Finding, by: int) -> Finding:
     return replace(finding, onset=finding.onset + by, detected_at=finding.detected_at + by)
 
 
-def schemas_of(found: Sequence[Any], compile: Callable[[Any], CompiledConstraint]) -> list[CompiledConstraint]:
+def documents_of(found: Sequence[tuple[Any, str]], compile: Callable[[Any], CompiledConstraint]) -> list[Document]:
     """Each schema compiled, equal ones once."""
     known: dict[str, CompiledConstraint] = {}
-    out: list[CompiledConstraint] = []
-    for schema in found:
+    out: list[Document] = []
+    for schema, style in found:
         key = repr(schema)
         if key not in known:
             known[key] = compile(schema)
-        out.append(known[key])
+        out.append(Document(known[key], style))
     return out

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from detectors.finding import Finding
@@ -344,3 +346,30 @@ def test_deep_documents_are_judged() -> None:
     assert check is None
     findings, _ = run(checker(TREE), text.replace("1", '"x"'), 4_096)
     assert [one.code for one in findings] == ["schema.type"]
+
+
+HALVES = ("\\ud83d", "\\ude00", "\\ud83d\\ude00", "x", '\\"', "\\u00e9", "�")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"enum": ["", "x"]},
+        {"enum": ["�", "x�"]},
+        {"const": "�x"},
+        {"type": "string", "minLength": 2, "maxLength": 2},
+        {"items": {"maxLength": 1}},
+        {"properties": {"�": {}, "x": {}}, "additionalProperties": False},
+    ],
+)
+def test_half_a_surrogate_pair_is_one_character_in_every_split(schema: dict[str, Any]) -> None:
+    judge = jsonschema_rs.validator_for(schema, offline=True)
+    for parts in itertools.product(HALVES, repeat=3):
+        said = json.loads('"' + "".join(parts) + '"').encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        text, value = f'"{"".join(parts)}"', said
+        if "items" in schema:
+            text, value = f"[{text}]", [said]
+        elif "properties" in schema:
+            text, value = f"{{{text}: 1}}", {said: 1}
+        found, _ = everything(schema, text)  # in every split
+        assert judge.is_valid(value) == (not any(one.severity == "error" for one in found)), text

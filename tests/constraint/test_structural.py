@@ -173,8 +173,144 @@ def test_what_a_bad_tag_says() -> None:
 
 def test_marks_stand_where_schemas_did() -> None:
     plain, schemas, before = marked(FORMATS["sequence"])
-    assert schemas == [CLOSED]
+    assert schemas == [(CLOSED, "json")]
     assert before == {">", "."}
     assert plain["elements"][0]["excludes"] == [MARK]
-    other, none, _ = marked({"type": "json_schema", "json_schema": {}, "style": "qwen_xml"})
+    _, tagged, _ = marked({"type": "json_schema", "json_schema": {}, "style": "qwen_xml"})
+    assert tagged == [({}, "qwen_xml")]
+    other, none, _ = marked({"type": "json_schema", "json_schema": {}, "style": "gemma"})
     assert (other["any_order"], none) == (True, [])
+
+
+# --- JSON that is written as tags -------------------------------------------------------------------------------------
+
+CALL = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 20},
+        "unit": {"enum": ["c", "f"]},
+        "days": {"type": "integer", "minimum": 1},
+        "box": {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False},
+        "any": {},
+        "note": {"type": ["string", "null"]},
+    },
+    "required": ["city"],
+    "additionalProperties": False,
+}
+STYLED = {
+    "qwen_xml": ("<parameter={}>", "</parameter>"),
+    "minimax_xml": ('<parameter name="{}">', "</parameter>"),
+    "deepseek_xml": ('<｜DSML｜parameter name="{}" string="{s}">', "</｜DSML｜parameter>"),
+    "deepseek_v4_1_xml": ('<｜DSML｜ parameter name="{}" string="{s}">', "</｜DSML｜ parameter>"),
+    "glm_xml": ("<arg_key>{}</arg_key>\n<arg_value>", "</arg_value>"),
+    "kimi_k3_xml": ('<|open|>argument key="{}" type="{t}"<|sep|>', "<|close|>argument<|sep|>"),
+}
+for _style in STYLED:
+    FORMATS[_style] = {
+        "type": "triggered_tags",
+        "triggers": ["<f>"],
+        "tags": [tag("<f>\n", {**json_of(CALL), "style": _style}, "\n</f>")],
+    }
+
+
+def written(style: str, *arguments: tuple[str, str]) -> str:
+    opening, closing = STYLED[style]
+    out = []
+    for key, value in arguments:
+        is_json = value[:1] in "[{0123456789" or value in ("null", "true")
+        begun = opening.replace("{s}", "false" if is_json else "true").replace("{t}", "number" if is_json else "string")
+        out.append(begun.replace("{}", key) + value + closing)
+    return "\n".join(out)
+
+
+# (arguments, what stands behind them, the code of the error)
+TAGGED: list[tuple[list[tuple[str, str]], str, str]] = [
+    ([("city", "Oslo")], "\n</f>", ""),
+    ([("days", "3"), ("unit", "c"), ("city", "Oslo")], "\n</f>", ""),
+    ([("city", "Oslo")], "\n \n\n</f> and on", ""),
+    ([("city", 'a "x" \\<b></ \t\n</pa')], "\n</f>", ""),
+    ([("city", "Oslo"), ("box", '{"a": "x"}'), ("any", "[1]")], "\n</f>", ""),
+    ([("city", "Oslo"), ("note", "null"), ("any", "true")], "\n</f>", ""),
+    ([("city", "12"), ("note", "12")], "\n</f>", ""),
+    ([], "\n</f>", "schema.required"),
+    ([("days", "3")], "\n</f>", "schema.required"),
+    ([("city", "Oslo"), ("days", "0")], "\n</f>", "schema.minimum"),
+    ([("city", "Oslo"), ("days", "1.5")], "\n</f>", "schema.type"),
+    ([("city", "Oslo"), ("days", "x")], "\n</f>", "json.invalid"),
+    ([("city", "Oslo"), ("unit", "k")], "\n</f>", "schema.enum"),
+    ([("city", "Oslo"), ("town", "x")], "\n</f>", "schema.additionalProperties"),
+    ([("city", "Oslo"), ("box", '{"a": 1}')], "\n</f>", "schema.type"),
+    ([("city", "a" * 21)], "\n</f>", "schema.maxLength"),
+    ([("city", "Oslo")], "", "grammar.truncated"),
+    ([("city", "Oslo")], "</f>", "grammar.mismatch"),
+]
+
+
+@pytest.mark.parametrize("style", sorted(STYLED))
+@pytest.mark.parametrize(("arguments", "behind", "code"), TAGGED)
+def test_arguments_written_as_tags_are_judged_as_json_is(
+    style: str, arguments: list[tuple[str, str]], behind: str, code: str
+) -> None:
+    if arguments[:1] == [("city", "12")] and style.startswith(("deepseek", "kimi")):
+        return  # they say themselves what is text
+    text = "<f>\n" + written(style, *arguments) + behind
+    whole = run(style, [text])
+    codes = [one for one, _ in whole[0]]
+    assert codes[:1] == ([code] if code else []) or (code == "json.invalid" and codes[0].startswith(("json", "schema")))
+    for size in (1, 2, 3, 7):
+        assert run(style, [text[at : at + size] for at in range(0, len(text), size)]) == whole
+    good = compiled(style).checker().feed(text[: whole[1]])
+    assert not [one for one in good if one.severity == "error"]
+
+
+@pytest.mark.parametrize("style", sorted(STYLED))
+def test_arguments_never_look_finished_before_they_are_valid(style: str) -> None:
+    text = "<f>\n" + written(style, ("days", "3"))
+    check = compiled(style).checker()
+    check.feed(text + "\n<")
+    assert check.safe < len(text)
+    check.feed("/f>")
+    assert check.safe < len(text)
+
+
+def test_a_value_on_a_line_of_its_own_may_be_meant_without_it() -> None:
+    text = "<f>\n<parameter=city>\nOslo\n</parameter><parameter=unit>\nc\n</parameter>\n</f>"
+    assert run("qwen_xml", [text])[0] == []
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from(sorted(STYLED)),
+    st.lists(
+        st.sampled_from(
+            [
+                "<f>\n",
+                "\n</f>",
+                "K",
+                "city",
+                "days",
+                "box",
+                "any",
+                "N",
+                "C",
+                "Oslo",
+                "3",
+                "\n",
+                '{"a": "',
+                '"}',
+                "x",
+                "<",
+                " ",
+            ]
+        ),
+        max_size=14,
+    ),
+    st.data(),
+)
+def test_any_split_of_tags_gives_the_same(style: str, words: list[str], data: st.DataObject) -> None:
+    opening, closing = STYLED[style]
+    first, last = opening.replace("{s}", "true").replace("{t}", "string").split("{}")
+    text = "".join({"K": first, "N": last, "C": closing}.get(word, word) for word in words)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)))
+    parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert run(style, parts) == run(style, [text])
