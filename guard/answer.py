@@ -123,6 +123,10 @@ class Answer:
         """The best engine for a twin, of those that have a place free."""
         return self._candidates.beside(self.engine, now)
 
+    def ways(self) -> list[str]:
+        """The engines for its next attempt: the one that was chosen, and those that would do as well."""
+        return self._candidates.alike(self.engine, self.delivered, begun=self.begun_at >= 0)
+
     def cannot_go_on_here(self) -> None:
         """The engine does not go on from what was delivered."""
         self._candidates.cannot_resume.add(self.engine)

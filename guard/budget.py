@@ -10,12 +10,18 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from guard.health.others import NOBODY, Others
+
 WINDOW: Final = 30.0
 STEPS: Final = 15
 
 
 class RetryBudget:
-    def __init__(self, ratio: float, floor: int) -> None:
+    """Of one ``route``, over all workers."""
+
+    def __init__(self, ratio: float, floor: int, route: str = "", others: Others = NOBODY) -> None:
+        self._route = route
+        self._others = others
         self._ratio = ratio
         self._floor = floor
         self._steps: deque[list[int]] = deque()  # step, requests, retries
@@ -26,16 +32,19 @@ class RetryBudget:
         """A request of the route's, in its first attempt."""
         self._step(now)[1] += 1
         self._requests += 1
+        self._others.spent(self._route, self._requests, self._retries, now)
 
     def spend(self, now: float) -> None:
         """Another attempt is made."""
         self._step(now)[2] += 1
         self._retries += 1
+        self._others.spent(self._route, self._requests, self._retries, now)
 
     def left(self, now: float) -> bool:
         """Whether one more may be made."""
         self._step(now)
-        return self._retries + 1 <= max(self._floor, self._ratio * self._requests)
+        requests, retries = self._others.spent_elsewhere(self._route, now, WINDOW)
+        return self._retries + retries + 1 <= max(self._floor, self._ratio * (self._requests + requests))
 
     def _step(self, now: float) -> list[int]:
         number = int(now * STEPS / WINDOW)

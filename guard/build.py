@@ -99,6 +99,6 @@ def status(config: EngineConfig, health: Health, known: EngineState | None = Non
     )
     if known is not None:
         found.state, found.draining, found.cause = known.state, known.draining, known.cause
-        found.under_way, found.failure_rate = known.under_way, known.failure_rate
+        found.under_way, found.failure_rate = known.under_way + known.elsewhere, known.failure_rate
         found.reopens_in = known.reopens_in
     return found

@@ -74,6 +74,27 @@ class Candidates:
             default=None,
         )
 
+    def alike(self, engine: str, delivered: Delivered, *, begun: bool) -> list[str]:
+        """The engine that was chosen, and behind it those that would do for the same attempt: not tried more often,
+        and constrained by themselves where it is. ``begun``: the attempt goes on from what was delivered or is put
+        before it."""
+
+        def worth(name: str) -> tuple[bool, bool]:
+            if self._request.constraint is None:
+                return True, True
+            return not begun or self.keeps_constraint(name, delivered), self.natively(name)
+
+        least = worth(engine)
+        others = (
+            name
+            for name in self._names
+            if name != engine
+            and self.tried[name] <= self.tried[engine]
+            and (not begun or self.continues(name, delivered))
+            and all(has or not wanted for has, wanted in zip(worth(name), least, strict=True))
+        )
+        return [engine, *others]
+
     def untried(self, now: float) -> list[str]:
         """Those that take requests and were not asked yet."""
         return [name for name in self._names if not self.tried[name] and self._router.takes(name, now)]

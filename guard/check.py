@@ -74,11 +74,12 @@ class Check:
             self._close(clean=False)
 
     def _close(self, *, clean: bool) -> list[GuardEvent]:
-        out = self.feed([Closed(clean=clean)])
-        if self._on_end is not None:
-            self._on_end(self.judged)
-            self._on_end = None
-        return out
+        try:
+            return self.feed([Closed(clean=clean)])
+        finally:
+            on_end, self._on_end = self._on_end, None
+            if on_end is not None:
+                on_end(self.judged)
 
     def _feed(self, choice: int, event: StreamEvent, out: list[GuardEvent]) -> None:
         judged = self._choices.get(choice)

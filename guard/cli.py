@@ -165,6 +165,10 @@ store cannot be asked."""
 @click.option("--json", "json_", is_flag=True, help="Print JSON instead of a table.")
 def engines(config_path: Path, live: bool, contradictions: bool, since: float | None, json_: bool) -> None:
     """Ask every configured engine how it is, or the traces which engines broke what they were asked to enforce."""
+    if contradictions and live:
+        raise click.UsageError("--contradictions asks the traces and --live the running sidecar: one of them at a time")
+    if since is not None and not contradictions:
+        raise click.UsageError("--since goes with --contradictions: how engines are now has no age")
     if contradictions:
         _contradictions(config_path, since, json_)
         return

@@ -21,13 +21,20 @@ from guard.cross_request import CrossRequestSettings
 from guard.engines.tokens.check import wrong_tokens
 from guard.health.settings import HealthSettings
 from guard.limits import Limits
-from guard.section import MayBeOff, Seconds, Section
+from guard.section import MayBeOff, Seconds, Section, formed
 from guard.thresholds import Thresholds
 from guard.trace.store import parse_dsn
 from guard.triage_settings import TriageSettings
 
 Dialect = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "plain", "torch"]
-Name = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:-]*$")]
+Name = Annotated[
+    str,
+    Field(min_length=1, max_length=64),
+    formed(
+        r"[A-Za-z0-9][A-Za-z0-9._/:-]*", "a name of letters, digits and . _ / : -, with one of the first two in front"
+    ),
+]
+_PAGE = r"https?://[^\s/]+(/.*)?"
 
 
 class Timeouts(Section):
@@ -51,7 +58,7 @@ class EngineConfig(Section):
     at once, 0 for any number."""
 
     name: Name
-    url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+(/.*)?|torch:///.+)$")]
+    url: Annotated[str, formed(rf"{_PAGE}|torch:///.+", "http://host:port, https://host or torch:///path")]
     dialect: Dialect = "plain"
     constraints: Literal["engine", "guard"] = "engine"
     model: str = ""
@@ -66,7 +73,7 @@ class EngineConfig(Section):
     tokenizer: str = ""
     tool_format: str = ""
     reasoning_format: str = "auto"
-    metrics_url: Annotated[str, Field(pattern=r"^(https?://[^\s/]+(/.*)?)?$")] = ""
+    metrics_url: Annotated[str, formed(rf"({_PAGE})?", "empty, or the page's address: http://host:port/metrics")] = ""
     timeouts: Timeouts = Timeouts()
     drain: bool = False
     max_concurrency: Annotated[int, Field(ge=0)] = 0
@@ -137,18 +144,22 @@ class Retention(Section):
     hash_key_env: str = ""
 
 
+_STORE = "none, chdb:///path (embedded), or http://user@host:8123/database (a ClickHouse server)"
+_ADDRESS = "host:port, as 127.0.0.1:8080, or empty, which turns the protocol off"
+
+
 class TraceConfig(Section):
     """``store``: ``chdb:///path`` (embedded), ``http://user@host:8123/database`` (a ClickHouse server), or ``none``.
     ``password_env`` names the variable that holds the user's password. ``metrics_interval``: seconds between two looks
     at the metrics pages of the engines that have a ``metrics_url``."""
 
     password_env: str = ""
-    store: Annotated[str, Field(pattern=r"^(none|(chdb|https?|clickhouse)://.+)$")] = "none"
+    store: Annotated[str, formed(r"none|(chdb|https?|clickhouse)://.+", _STORE)] = "none"
     spool: str = ""
     spool_max_bytes: Annotated[int, Field(ge=1_000_000)] = 1_000_000_000
     retention: Retention = Retention()
     metrics_interval: Annotated[float, Field(ge=1, le=3600)] = 10.0
-    otlp_endpoint: Annotated[str, Field(pattern=r"^(https?://.+)?$")] = ""
+    otlp_endpoint: Annotated[str, formed(r"(https?://.+)?", "empty, or a collector's address: http://host:4318")] = ""
     service_name: str = "outguard"
 
     def dsn(self) -> str:
@@ -163,8 +174,8 @@ class Listen(Section):
     """host:port; port 0 takes a free one; an empty string turns the protocol off. ``api_keys_env`` names a variable
     with comma-separated keys that callers must present; empty: none is asked for."""
 
-    http: Annotated[str, Field(pattern=r"^$|^.+:\d+$")] = "127.0.0.1:8080"
-    grpc: Annotated[str, Field(pattern=r"^$|^.+:\d+$")] = "127.0.0.1:9090"
+    http: Annotated[str, formed(r"|.+:\d+", _ADDRESS)] = "127.0.0.1:8080"
+    grpc: Annotated[str, formed(r"|.+:\d+", _ADDRESS)] = "127.0.0.1:9090"
     api_keys_env: str = ""
 
     def api_keys(self) -> tuple[str, ...]:

@@ -6,23 +6,35 @@
 - One that would wait longer than that, or than its deadline lets it, is refused at once, with the time after which a
   place is to be expected: those ahead of it, by the time that an attempt has lately taken, over the places.
 - Where no engine takes requests at all, there is nothing to wait for.
+- An answer that is under way waits for its next attempt before all that have not begun, for as long as its deadline
+  lets it: on the engine that was chosen, or on another that can do the same.
+- Places are counted over all workers (guard/health/others.py). Who has waited longest comes first there as well: a
+  place that comes free is left to the worker where that is, which is told, and for ``DEFERRED`` seconds at most.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from guard.admission import Job
 from guard.fair_queue import FairQueue, Waiter
 from guard.health.fleet import Fleet, Ticket
+from guard.health.others import NOBODY, Others
 from guard.request import RequestError
 from guard.routing import Router
 
 LOOK_AGAIN: Final = 0.2
 """Seconds between two looks at the queue while somebody waits: an engine can come back without anybody leaving."""
+
+DEFERRED: Final = 0.05
+"""The same where there are other workers, whose places come free without a word; what nobody has taken until then is
+anybody's."""
+
+AHEAD: Final = 1e6
+"""Seconds by which an answer that is under way has waited longer than any that has not begun."""
 
 UNKNOWN: Final = 1.0
 """Seconds after which to come again where no attempt has ended yet."""
@@ -32,10 +44,17 @@ SMOOTHING: Final = 0.1
 
 
 class _Guest(Waiter):
-    """``pick``: the engine that has a place for it, if any."""
+    """``pick``: the engine that has a place for it, if any. ``vain``: why there is nothing to wait for any more."""
 
     pick: Callable[[float], str | None]
     place: asyncio.Future[Ticket]
+    since: float
+    engines: Sequence[str]
+    vain: Callable[[float], RequestError | None] | None = None
+
+    @property
+    def rank(self) -> float:
+        return self.since - AHEAD if self.urgent else self.since
 
 
 class Entrance:
@@ -50,7 +69,10 @@ class Entrance:
         length: int,
         wait: float,
         per_tenant: int = 0,
+        others: Others = NOBODY,
     ) -> None:
+        self._others = others
+        self._look_every = DEFERRED if others.any else LOOK_AGAIN
         self._fleet = fleet
         self._routers = routers
         self._clock = clock
@@ -82,21 +104,40 @@ class Entrance:
             crowded = choice == 0 and self._crowded(request.tenant)
             return None if crowded else router.first(job.engines, request, now)
 
-        engine = pick(now) if not self._queue or not self._queue.ahead(request.model) else None
-        if engine is not None:
-            if choice == 0:
-                self._tenants[request.tenant] += 1
-            return self._fleet.begin(engine, now)
+        waited_for = (self._queue and self._queue.ahead(request.model)) or self._others.waiting((request.model,))
+        with self._others.alone():
+            engine = pick(now) if not waited_for else None
+            if engine is not None:
+                return self._given(request.model, job.engines, engine, now, tenant=None if choice else request.tenant)
         if choice == 0:
             return await self._queued(job, pick)
         # the request has begun: its other choices take the time that they need
         return await self._queued(job, pick, urgent=True, patience=job.deadline - now)
 
-    async def again(self, job: Job, engine: str) -> Ticket:
-        """A place on this engine for an answer that is under way. Raises RequestError when none comes free in time."""
-        if not self._fleet.full(engine):
-            return self._fleet.begin(engine, self._clock())
-        return await self._queued(job, lambda _: None if self._fleet.full(engine) else engine, urgent=True)
+    async def again(self, job: Job, engines: Sequence[str]) -> Ticket:
+        """A place for an answer that is under way, on the first of these engines that has one. Raises RequestError:
+        none came free before the deadline, or they take nothing new any more."""
+        router, since = self._routers[job.request.model], self._clock()
+
+        def pick(now: float) -> str | None:
+            return next((name for name in engines if router.free(name, now)), None)
+
+        def vain(now: float) -> RequestError | None:
+            drained = all(map(self._fleet.draining, engines))
+            out = now > since + self._wait and not any(router.takes(name, now) for name in engines)
+            if not drained and not out:
+                return None
+            why = f"no engine that can go on with the answer takes requests now: {self._why_not(engines, now)}"
+            again_in = self._fleet.takes_again_in(engines, now)
+            return RequestError(why, code="engine_unavailable", retry_after=again_in)
+
+        if (error := vain(since)) is not None:
+            raise error
+        with self._others.alone():
+            engine = pick(since)
+            if engine is not None:
+                return self._fleet.begin(engine, since)
+        return await self._queued(job, pick, urgent=True, patience=job.deadline - since, engines=engines, vain=vain)
 
     def at_once(self, engine: str) -> Ticket:
         """A place on an engine that has one free, without any waiting."""
@@ -110,21 +151,30 @@ class Entrance:
         mean = self._taken.get(ticket.engine)
         self._taken[ticket.engine] = took if mean is None else mean + SMOOTHING * (took - mean)
         self._fleet.leave(ticket)
-        if self._queue:
-            self._serve()
+        self._free(ticket.engine)
 
     def gone(self, tenant: str) -> None:
         """A request that had its first place is over."""
-        self._tenants[tenant] -= 1
-        if not self._tenants[tenant]:
-            del self._tenants[tenant]
+        self._count(tenant, -1)
+        if self._per_tenant:
+            self._free()
+
+    def look(self) -> None:
+        """It is the turn of who waits here, another worker says."""
         if self._queue:
-            self._serve()
+            self._serve(their_turn=True)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     async def _queued(
-        self, job: Job, pick: Callable[[float], str | None], *, urgent: bool = False, patience: float | None = None
+        self,
+        job: Job,
+        pick: Callable[[float], str | None],
+        *,
+        urgent: bool = False,
+        patience: float | None = None,
+        engines: Sequence[str] | None = None,
+        vain: Callable[[float], RequestError | None] | None = None,
     ) -> Ticket:
         """``patience``: seconds; the longest wait that is configured, unless given."""
         request, now = job.request, self._clock()
@@ -135,12 +185,13 @@ class Entrance:
             short = "its deadline" if longest == left else f"the longest wait of {self._wait:g} s"
             raise _overloaded(f"a place is to be expected in {expected:.3g} s, which is over {short}", expected)
         place: asyncio.Future[Ticket] = asyncio.get_running_loop().create_future()
-        guest = _Guest(request.tenant, request.model, urgent, pick, place)
+        guest = _Guest(request.tenant, request.model, urgent, pick, place, now, engines or job.engines, vain)
         away = self._queue.add(guest)
         if away is guest:
             raise _overloaded(f"every place is taken, and {self.waiting} requests wait already", expected)
         if isinstance(away, _Guest) and not away.place.done():
             away.place.set_exception(_overloaded("the queue is full, and its tenant has most in it", expected))
+        self._tell(request.model)
         if pick(now) is not None:  # those ahead cannot use what is free, or it is their turn
             self._serve()
         self._look_again()
@@ -150,6 +201,9 @@ class Entrance:
         except TimeoutError:
             if place.done() and not place.cancelled():
                 return place.result()  # in the very moment
+            if urgent:
+                why = "the deadline passed while the answer waited for a place to go on"
+                raise RequestError(why, code="deadline_exceeded") from None
             raise _overloaded(f"no place came free within {longest:.3g} s", self._expected(job, now)) from None
         except asyncio.CancelledError:
             if place.done() and not place.cancelled() and place.exception() is None:
@@ -159,33 +213,76 @@ class Entrance:
             raise
         finally:
             self._queue.remove(guest)
+            self._tell(request.model)
 
-    def _serve(self) -> None:
-        """Give what is free to those whose turn it is."""
+    def _given(self, route: str, names: Sequence[str], engine: str, now: float, *, tenant: str | None = None) -> Ticket:
+        """``tenant``: of a request that begins."""
+        if tenant is not None:
+            self._count(tenant, 1)
+        self._routers[route].placed(names, engine, now)
+        return self._fleet.begin(engine, now)
+
+    def _count(self, tenant: str, more: int) -> None:
+        self._tenants[tenant] += more
+        if self._per_tenant:
+            self._others.tenant_has(tenant, self._tenants[tenant])
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+
+    def _free(self, engine: str | None = None) -> None:
+        """Something has come free: for those here, or first for who has waited longer elsewhere."""
+        if self._others.any:
+            routes = [name for name, router in self._routers.items() if engine is None or engine in router.engines]
+            longest = self._others.waiting(routes)
+            if longest is not None and all(longest[0] < guest.rank for guest in self._guests()):
+                self._others.turn(longest[1])
+                return  # what is not taken there is looked at again here
+        if self._queue:
+            self._serve()
+
+    def _guests(self) -> Iterable[_Guest]:
+        return (guest for guest in self._queue if isinstance(guest, _Guest))
+
+    def _tell(self, route: str) -> None:
+        """The other workers, who has waited longest here."""
+        if self._others.any:
+            self._others.waits(route, min((one.rank for one in self._guests() if one.route == route), default=None))
+
+    def _serve(self, *, their_turn: bool = False) -> None:
+        """Give what is free to those whose turn it is; ``their_turn``: whoever may have waited longer elsewhere."""
+        with self._others.alone():
+            self._serve_here(their_turn)
+
+    def _serve_here(self, their_turn: bool) -> None:
         now = self._clock()
         picked = ""
 
         def served(waiter: Waiter) -> bool:
             nonlocal picked
             assert isinstance(waiter, _Guest)
-            picked = waiter.pick(now) or ""
+            longest = None if their_turn else self._others.waiting((waiter.route,))
+            picked = "" if longest is not None and longest[0] < waiter.rank else waiter.pick(now) or ""
             return bool(picked)
 
         while self._queue and (guest := self._queue.turn(served)) is not None:
             assert isinstance(guest, _Guest)
+            self._tell(guest.route)
             if not guest.place.done():
-                if not guest.urgent:
-                    self._tenants[guest.tenant] += 1
-                guest.place.set_result(self._fleet.begin(picked, now))
+                tenant = None if guest.urgent else guest.tenant
+                guest.place.set_result(self._given(guest.route, guest.engines, picked, now, tenant=tenant))
 
     def _look_again(self) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_AGAIN, self._tick)
+            self._timer = asyncio.get_running_loop().call_later(self._look_every, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
+        now = self._clock()
+        for guest in list(self._guests()):
+            if guest.vain is not None and not guest.place.done() and (error := guest.vain(now)) is not None:
+                guest.place.set_exception(error)
         if self._queue:
-            self._serve()
+            self._serve(their_turn=True)
         if self._queue:
             self._look_again()
 
@@ -202,7 +299,9 @@ class Entrance:
         return (ahead + 1) * sum(known) / len(known) / max(1, places)
 
     def _crowded(self, tenant: str) -> bool:
-        return bool(self._per_tenant) and self._tenants[tenant] >= self._per_tenant
+        if not self._per_tenant:
+            return False
+        return self._tenants[tenant] + self._others.of_tenant(tenant) >= self._per_tenant
 
     def _why_not(self, names: Iterable[str], now: float) -> str:
         states = (self._fleet.state(name, now) for name in names)

@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from msgspec import Struct
 
@@ -34,6 +35,9 @@ class FairQueue:
 
     def __len__(self) -> int:
         return self._waiting + len(self._urgent)
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return chain(self._urgent, *self._tenants.values())
 
     def add(self, waiter: Waiter) -> Waiter | None:
         """Returns who is turned away for it, which may be itself."""

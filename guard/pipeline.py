@@ -23,14 +23,16 @@ from guard.admission import Job, admit
 from guard.answer import Answer
 from guard.attempt import Attempt, Attempts
 from guard.build import status
-from guard.check import CALLER, Check
+from guard.check import CALLER, Check, Judged
 from guard.config import Config
 from guard.constraint.cache import ConstraintCache
 from guard.cross_request import alarm_of
+from guard.decision import Action
 from guard.engines.contract import Engine, EngineError, EngineStream, ResumeUnsupported
 from guard.events import Closed, Failed, Finished, GuardEvent, Started
 from guard.evidence import AttemptEvidence, Evidence, checked
 from guard.health.fleet import Ticket
+from guard.health.others import NOBODY, Others
 from guard.merge import merged
 from guard.normalise import to_openai_body
 from guard.plan import plan_for, prompt_text
@@ -59,12 +61,13 @@ class Pipeline:
         tracing: Tracing,
         *,
         clock: Callable[[], float] = time.monotonic,
+        others: Others = NOBODY,
     ) -> None:
         self._config = config
         self._engines = engines
         self._engine_configs = {engine.name: engine for engine in config.engines}
         self._capabilities = {name: engine.capabilities for name, engine in engines.items()}
-        self.traffic = Traffic(config, clock)
+        self.traffic = Traffic(config, clock, others)
         self._constraints = constraints
         self._tracing = tracing
         self._clock = clock
@@ -144,6 +147,7 @@ class Pipeline:
         ``ticket``: its place on the first engine, if it has one yet."""
         answer = Answer(job, choice, self._capabilities, self.traffic.routers[job.request.model])
         evidence.answers.append(answer)
+        going_on: tuple[Action, str, Condemned] | None = None
         while True:
             if answer.number and (pause := answer.pause(self._clock())):
                 await asyncio.sleep(pause)
@@ -151,12 +155,18 @@ class Pipeline:
                 if ticket is None:
                     ticket = await self.traffic.entrance.first(job, choice)
                 elif ticket.left and not answer.alone:
-                    ticket = await self.traffic.entrance.again(job, answer.engine)
+                    ticket = await self.traffic.entrance.again(job, answer.ways())
             except RequestError as error:
                 yield [*(answer.kept or ()), answer.turned_away(error)]
                 return
             if not answer.alone:
                 answer.engine = ticket.engine
+            if going_on is not None:
+                recovery, going_on = answer.recovery(*going_on), None
+                if answer.kept is None:
+                    yield recovery
+                else:
+                    answer.kept += recovery
             one = self._attempts.begin(answer, plan, evidence, ticket)
             try:
                 told: list[GuardEvent] = []
@@ -201,11 +211,7 @@ class Pipeline:
             if action.kind == "fail":
                 yield [*(answer.kept or ()), answer.failed(action, why, self._engine_configs[one.engine].dialect)]
                 return
-            recovery = answer.recovery(action, one.engine, why)
-            if answer.kept is None:
-                yield recovery
-            else:
-                answer.kept += recovery
+            going_on = action, one.engine, why  # told once there is a place for it
 
     def _judged(self, one: Attempt) -> Condemned | None:
         """Why the attempt's answer must not stand; what it says of its engine is counted."""
@@ -273,13 +279,17 @@ class Pipeline:
         if policy is None:
             raise RequestError(f"there is no policy called {request.policy!r}", "outguard.policy")
         compiled = await self._constraints.compile(request.constraint) if request.constraint else None
+        self._take()  # others may have been taken since
         evidence = self._evidence(request)
         evidence.record.policy = request.policy or "default"
-        return Check(
-            plan_for(request, policy, compiled),
-            started=Started(request.id, evidence.trace_id, request.model, CALLER),
-            on_end=lambda judged: self._tracing.write(checked(evidence, request, judged, self._clock())),
-        )
+
+        def over(judged: list[Judged]) -> None:
+            self._under_way -= 1
+            self._tracing.write(checked(evidence, request, judged, self._clock()))
+
+        plan = plan_for(request, policy, compiled)
+        self._under_way += 1
+        return Check(plan, started=Started(request.id, evidence.trace_id, request.model, CALLER), on_end=over)
 
     def report_outcome(self, outcome: Outcome) -> None:
         record = OutcomeRecord(outcome.trace_id, outcome.tool_call_id, time.time(), outcome.ok, outcome.detail)

@@ -35,6 +35,8 @@ def explain(config_path: Path, name: str | None, json_: bool, markdown_: bool) -
     from guard.explain import as_data, markdown, tables
     from guard.tables import decision_tables, show
 
+    if json_ and markdown_:
+        raise click.UsageError("--json and --markdown: one of them at a time")
     chosen = None
     if name is not None:
         policies = read_config(config_path).policies

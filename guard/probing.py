@@ -23,7 +23,7 @@ from guard.health.verdict import WELL, Verdict, verdict
 from guard.plan import plan_for
 from guard.reading import Reading
 from guard.stream import StreamGuard
-from guard.traffic import Traffic
+from guard.traffic import Traffic, out_message
 from guard.watch import Condemned
 
 LONGEST: Final = 20.0
@@ -89,7 +89,7 @@ class Prober:
         if said is None:
             return
         if fleet.judge(ticket, said, self._clock(), cause=cause):
-            _log.warning("%s did not pass its probe (%s) and is given no requests", name, cause)
+            _log.warning("%s: its probe (%s)", out_message(fleet, name, self._clock()), cause)
 
     async def _ask(self, name: str) -> tuple[str, Verdict | None]:
         engine, config = self._engines[name], self._configs[name]

@@ -78,6 +78,17 @@ class Router:
             return preferred
         return min(able, key=lambda name: (fleet.busy(name, now), loads[name], self._place[name]))
 
+    def placed(self, names: Sequence[str], engine: str, now: float) -> None:
+        """The engine that ``first`` named is about to be asked: those that are still cold had, or near, their turn."""
+        if self._balanced:
+            return
+        for name in names:
+            if name == engine:
+                self._fleet.turn(name, now, taken=True)
+                return
+            if self.free(name, now) and not self._fleet.busy(name, now):
+                self._fleet.turn(name, now, taken=False)
+
     def spoke_after(self, seconds: float) -> None:
         """A first token came."""
         self._first_tokens.append(seconds)

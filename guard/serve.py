@@ -20,6 +20,7 @@ import uvloop
 from guard.build import build_engine, build_tracing
 from guard.config import Config
 from guard.constraint.cache import ConstraintCache
+from guard.health.others import NOBODY
 from guard.pipeline import Pipeline
 from guard.probing import Prober
 from guard.server.asgi import serve_http
@@ -28,6 +29,7 @@ from guard.server.listener import ServeError
 from guard.server.openai import OpenAIApp
 from guard.server.pages import Pages
 from guard.service import Service
+from guard.shared import Seat
 from guard.worker import OneOfSeveral
 from guard.worker_messages import Assignment
 
@@ -63,10 +65,15 @@ async def serve(config: Config, announce: Announce, assignment: Assignment | Non
             raise ServeError("trace.spool", f"{error.filename} cannot be written: {error.strerror}") from error
         await tracing.start()
         stack.push_async_callback(tracing.aclose)
-        pipeline = Pipeline(config, engines, constraints, tracing)
-        service: Service = pipeline
+        seat = None
         if assignment is not None:
-            service = worker = OneOfSeveral(pipeline, assignment.slot, config.workers)
+            seat = Seat(assignment.table, assignment.seat, assignment.engines, assignment.routes)
+        pipeline = Pipeline(config, engines, constraints, tracing, others=seat or NOBODY)
+        service: Service = pipeline
+        if assignment is not None and seat is not None:
+            look = pipeline.traffic.entrance.look
+            service = worker = OneOfSeveral(pipeline, assignment.slot, config.workers, look)
+            seat.on_turn = worker.turn
             stack.push_async_callback(worker.aclose)
         if config.health.probe_interval:
             prober = Prober(config, engines, pipeline.traffic, time.monotonic, tracing.metrics.probe)

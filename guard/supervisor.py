@@ -9,7 +9,9 @@
 - SIGTERM and SIGINT are passed on, and the supervisor ends when the workers have; a second one ends them at once.
 - A worker ends in order when the supervisor is gone, however that came about (guard/worker.py).
 
-Engines' health, limits and queues are each worker's own. /metrics answers for all, with the label ``worker``, and an
+What the workers have under way and know of engines they share in memory (guard/shared.py), so that limits hold over all
+of them and a breaker that opens in one is open in all. Queues, and what is said of an engine before its breaker opens,
+are each worker's own. /metrics answers for all, with the label ``worker``, and an
 engine that an operator drains is drained by all, also by those that come later.
 """
 
@@ -26,6 +28,7 @@ from typing import Final
 from guard.addresses import Addresses
 from guard.checked_yaml import ConfigError, place_of, read_text
 from guard.config import Config, parse_config
+from guard.shared import Table
 from guard.workers import StartFailed, Workers
 
 log: Final = logging.getLogger(__name__)
@@ -41,6 +44,7 @@ class Supervisor:
         self._command = command
         self._addresses = Addresses(config)
         self._draining: dict[str, bool] = {}
+        self._table = Table()
         self._workers = self._set(config, text)
         self._code = 0
         self._retiring: dict[Workers, asyncio.Task[None]] = {}
@@ -68,7 +72,7 @@ class Supervisor:
         return self._code
 
     def _set(self, config: Config, text: str) -> Workers:
-        return Workers(config, text, self._addresses, self._command, self._draining)
+        return Workers(config, text, self._addresses, self._command, self._draining, self._table)
 
     def _on_stop(self, number: int) -> None:
         every = (self._workers, *self._retiring)

@@ -13,30 +13,41 @@ from guard.config import Config
 from guard.entrance import Entrance
 from guard.health.attempt import verdict_of
 from guard.health.fleet import Fleet, Ticket
+from guard.health.others import NOBODY, Others
 from guard.routing import Router
 from guard.watch import Condemned
 
 _log: Final = logging.getLogger("outguard.traffic")
 
 
-class Traffic:
-    """``clock``: seconds, monotonic."""
+def out_message(fleet: Fleet, engine: str, now: float) -> str:
+    """Said of an engine whose breaker has just opened."""
+    seconds = fleet.state(engine, now).reopens_in
+    if fleet.enforces:
+        return f"{engine} is given no requests for {seconds:.3g} s"
+    return f"{engine} would be given no requests for {seconds:.3g} s (health.mode is observe, so it is)"
 
-    def __init__(self, config: Config, clock: Callable[[], float]) -> None:
+
+class Traffic:
+    """``clock``: seconds, monotonic. ``others``: the workers that ask the same engines."""
+
+    def __init__(self, config: Config, clock: Callable[[], float], others: Others = NOBODY) -> None:
         self._clock = clock
+        self._others = others
         limits = config.limits
         self.fleet = Fleet(
             config.health,
             {engine.name: engine.max_concurrency for engine in config.engines},
             [route.engines for route in config.routes],
             [engine.name for engine in config.engines if engine.drain],
+            others,
         )
         origins = {engine.name: (engine.cluster, engine.image) for engine in config.engines}
         self.routers = {
             route.model: Router(
                 route.engines,
                 self.fleet,
-                RetryBudget(limits.retry_ratio, limits.retry_floor),
+                RetryBudget(limits.retry_ratio, limits.retry_floor, route.model, others),
                 balanced=route.balance == "least_loaded",
                 origins=origins,
             )
@@ -49,6 +60,7 @@ class Traffic:
             length=limits.queue_length,
             wait=limits.queue_seconds,
             per_tenant=limits.max_per_tenant,
+            others=others,
         )
 
     def judge(self, one: Attempt, why: Condemned | None) -> None:
@@ -70,7 +82,7 @@ class Traffic:
                 fleet.answered(ticket, job.prompt_hash, now)
         prompt = job.prompt_hash if said.of_prompt else None
         if fleet.judge(ticket, said, now, cause=cause, prompt=prompt):
-            told = f"{ticket.engine} is given no requests for {fleet.state(ticket.engine, now).reopens_in:.3g} s"
+            told = out_message(fleet, ticket.engine, now)
             trail.noted("guard.engine_out", told)
             _log.warning("%s: %s", told, cause)
 
@@ -85,11 +97,12 @@ class Traffic:
         """A place for a second engine, if one is free and the budget allows it."""
         now = self._clock()
         budget = self.routers[answer.job.request.model].budget
-        engine = answer.beside(now) if budget.left(now) else None
-        if engine is None:
-            return None
-        budget.spend(now)
-        return self.entrance.at_once(engine)
+        with self._others.alone():
+            engine = answer.beside(now) if budget.left(now) else None
+            if engine is None:
+                return None
+            budget.spend(now)
+            return self.entrance.at_once(engine)
 
     def ready(self) -> bool:
         """Whether an engine of any route takes requests."""

@@ -22,7 +22,7 @@ from guard.events import GuardEvent
 from guard.request import GenerationRequest
 from guard.service import CheckSession, EngineStatus, ModelInfo, Outcome, Service
 from guard.trace.metrics_page import merged
-from guard.worker_messages import MAX_LINE, Assignment, Draining, Message, Page, PageWanted, Ready, decode, encode
+from guard.worker_messages import MAX_LINE, Assignment, Draining, Message, Page, PageWanted, Ready, Turn, decode, encode
 
 log: Final = logging.getLogger(__name__)
 
@@ -42,10 +42,12 @@ def receive_assignment() -> Assignment:
 
 
 class OneOfSeveral:
-    """The service of the worker ``slot`` of ``count``: that of this process, but for what concerns them all."""
+    """The service of the worker ``slot`` of ``count``: that of this process, but for what concerns them all.
+    ``on_turn``: a place has come free elsewhere that is for who waits here."""
 
-    def __init__(self, own: Service, slot: int, count: int) -> None:
+    def __init__(self, own: Service, slot: int, count: int, on_turn: Callable[[], None]) -> None:
         self._own = own
+        self._on_turn = on_turn
         self._slot = slot
         self._count = count
         self._numbers = itertools.count()
@@ -79,6 +81,8 @@ class OneOfSeveral:
         match message:
             case Draining(engine, draining):
                 self._own.drain(engine, draining)
+            case Turn():
+                self._on_turn()
             case PageWanted(by, number):
                 _, page = await self._own.metrics()
                 self._say(Page(by, number, self._slot, page.decode()))
@@ -90,6 +94,10 @@ class OneOfSeveral:
     def _say(self, message: Message) -> None:
         if self._out is not None and not self._out.is_closing():
             self._out.write(encode(message))
+
+    def turn(self, seat: int) -> None:
+        """It is the turn of who waits in the worker that sits there."""
+        self._say(Turn(seat))
 
     # --- the service -------------------------------------------------------------------------------------------------
 

@@ -13,12 +13,18 @@ import msgspec
 class Assignment(msgspec.Struct, frozen=True):
     """The first line to a worker. ``config``: as text, so that one that replaces another runs what that one ran,
     whatever the file says by now. ``http``: the inherited descriptor of its HTTP socket, None where HTTP is off.
-    ``grpc``: host:port, shared with the others; empty where gRPC is off."""
+    ``grpc``: host:port, shared with the others; empty where gRPC is off. ``table``: the inherited descriptor of the
+    memory through which workers know of each other (guard/shared.py); ``seat``, ``engines`` and ``routes``: where the
+    worker and they stand in it."""
 
     config: str
     slot: int
     http: int | None
     grpc: str
+    table: int
+    seat: int
+    engines: dict[str, int]
+    routes: dict[str, int]
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -30,6 +36,12 @@ class Draining(msgspec.Struct, frozen=True, tag=True):
 
     engine: str
     draining: bool
+
+
+class Turn(msgspec.Struct, frozen=True, tag=True):
+    """A place has come free, and who has waited longest for one waits in the worker of this seat (guard/shared.py)."""
+
+    seat: int
 
 
 class PageWanted(msgspec.Struct, frozen=True, tag=True):
@@ -48,7 +60,7 @@ class Page(msgspec.Struct, frozen=True, tag=True):
     text: str
 
 
-Message = Ready | Draining | PageWanted | Page
+Message = Ready | Draining | Turn | PageWanted | Page
 MAX_LINE: Final = 16 * 1024 * 1024
 
 _decoder: Final = msgspec.json.Decoder(Message)

@@ -11,14 +11,15 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from guard.addresses import Addresses
 from guard.config import Config
-from guard.worker_messages import MAX_LINE, Assignment, Draining, Message, Page, Ready, decode, encode
+from guard.shared import Table
+from guard.worker_messages import MAX_LINE, Assignment, Draining, Message, Page, Ready, Turn, decode, encode
 
 log: Final = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class StartFailed(Exception):
 
 class Workers:
     """``text``: the configuration as it was read; ``command`` starts a worker. ``draining``: what an operator has said
-    of engines, of one set and the next."""
+    of engines, of one set and the next. ``table``: what the workers of all sets share."""
 
     def __init__(
         self,
@@ -54,7 +55,11 @@ class Workers:
         addresses: Addresses,
         command: Sequence[str],
         draining: dict[str, bool],
+        table: Table,
     ) -> None:
+        self._table = table
+        self._places = table.places(config)
+        self._seats: dict[int, int] = {}
         self._count = config.workers
         self._text = text
         self._addresses = addresses
@@ -104,19 +109,27 @@ class Workers:
 
     async def _start(self, slot: int) -> None:
         http = self._addresses.http(slot)
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=MAX_LINE,
-            pass_fds=() if http is None else (http,),
-            start_new_session=True,  # a Ctrl-C is for the supervisor, which then ends its workers in order
-        )
+        seat = self._table.seat()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=MAX_LINE,
+                pass_fds=(self._table.fd, *(() if http is None else (http,))),
+                start_new_session=True,  # a Ctrl-C is for the supervisor, which then ends its workers in order
+            )
+        except BaseException:
+            self._table.clear(seat)
+            raise
+        self._seats[slot] = seat
+        self._background(self._rise(seat, process))
         self._processes[slot] = process
         if self._ending:  # since a moment ago
             process.terminate()
         assert process.stdin is not None
-        process.stdin.write(encode(Assignment(self._text, slot, http, self._addresses.grpc)))
+        assignment = Assignment(self._text, slot, http, self._addresses.grpc, self._table.fd, seat, *self._places)
+        process.stdin.write(encode(assignment))
         try:
             async with asyncio.timeout(START_SECONDS):
                 if await self._next(process) != Ready():
@@ -128,9 +141,17 @@ class Workers:
         self._channels[slot] = process.stdin
         for engine, draining in self._draining.items():
             process.stdin.write(encode(Draining(engine, draining)))
-        hearing = asyncio.create_task(self._hear(slot, process))
-        self._hearing.add(hearing)
-        hearing.add_done_callback(self._hearing.discard)
+        self._background(self._hear(slot, process))
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._hearing.add(task)
+        task.add_done_callback(self._hearing.discard)
+
+    async def _rise(self, seat: int, process: asyncio.subprocess.Process) -> None:
+        """When it has ended, however that was, what it had under way is not."""
+        await process.wait()
+        self._table.clear(seat)
 
     async def _next(self, process: asyncio.subprocess.Process) -> Message | None:
         """What it says next; None at its end."""
@@ -148,10 +169,15 @@ class Workers:
             if isinstance(message, Draining):
                 self._draining[message.engine] = message.draining
             for other, channel in self._channels.items():
-                if other != slot and (not isinstance(message, Page) or other == message.to):
+                if other != slot and self._concerns(message, other):
                     channel.write(encode(message))
         if self._processes[slot] is process:
             del self._channels[slot]
+
+    def _concerns(self, message: Message, slot: int) -> bool:
+        if isinstance(message, Page):
+            return slot == message.to
+        return not isinstance(message, Turn) or self._seats[slot] == message.seat
 
     async def _keep(self, slot: int) -> None:
         pause, longest = RESTART_SECONDS

@@ -16,18 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from guard.config import EngineConfig, Name
+from guard.section import Section
 from replay.load import MAX_AT_ONCE, Cache, Impossible, Load, MatrixCell, read_load
 from replay.observation import Cell
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Only(_Section):
+class Only(Section):
     """An engine takes part when its axis is among these. Empty: any."""
 
     version: tuple[str, ...] = ()
@@ -41,7 +38,7 @@ class Only(_Section):
         return all(not values or value in values for values, value in wanted)
 
 
-class Asked(_Section):
+class Asked(Section):
     """What replaces the recorded sampling. None leaves it as it was."""
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -50,7 +47,7 @@ class Asked(_Section):
     max_tokens: Annotated[int, Field(ge=1)] | None = None
 
 
-class Limits(_Section):
+class Limits(Section):
     """``per_engine``: requests in flight on one engine at most. ``per_second``: requests started on one engine; 0 does
     not pace them. ``requests``: in all; a plan with more is refused before anything is sent; 0 is no limit."""
 
@@ -59,7 +56,7 @@ class Limits(_Section):
     requests: Annotated[int, Field(ge=0)] = 0
 
 
-class Matrix(_Section):
+class Matrix(Section):
     """``top_logprobs``: how many alternatives a token are asked for, 0 for no log probabilities (then no ruling of a
     near tie is possible). ``echo``: so many known-answer tasks are added, which expose corruption. ``kernels``: what an
     engine promises of its kernels, by engine (``batch_invariant``). ``seed``: of what is drawn (sample, echo tasks)."""
@@ -72,7 +69,7 @@ class Matrix(_Section):
     echo: Annotated[int, Field(ge=0, le=1000)] = 0
     sampling: Asked = Asked()
     top_logprobs: Annotated[int, Field(ge=0, le=20)] = 5
-    kernels: dict[Name, str] = {}
+    kernels: dict[Name, str] = Field(default_factory=dict)
     limits: Limits = Limits()
     seed: int = 0
 

@@ -20,9 +20,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from guard.checked_yaml import parse_yaml, read_text
+from guard.section import Section, formed
 from replay.checks import MEASURES
 from replay.echo import echo_tasks
 from replay.load import Cache, read_load
@@ -39,14 +40,10 @@ ticket anchor village
 """.split()  # noqa: SIM905
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Check(_Section):
+class Check(Section):
     """``overlong``: a prompt of so many words, which no context holds. ``needs``: measures and their least values."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+    name: Annotated[str, formed(r"[a-z][a-z0-9-]*", "a name of small letters, digits and -, beginning with a letter")]
     about: str
     requests: tuple[dict[str, Any], ...] = ()
     echo: Annotated[int, Field(ge=0, le=200)] = 0
@@ -56,7 +53,7 @@ class Check(_Section):
     cache: tuple[Cache, ...] = ("as_is",)
     repeats: Annotated[int, Field(ge=1, le=1000)] = 1
     faithful: bool = False
-    needs: dict[str, float] = {}
+    needs: dict[str, float] = Field(default_factory=dict)
 
     @field_validator("concurrency")
     @classmethod
@@ -101,7 +98,7 @@ class Check(_Section):
         )
 
 
-class Suite(_Section):
+class Suite(Section):
     title: str
     checks: Annotated[tuple[Check, ...], Field(min_length=1)]
 

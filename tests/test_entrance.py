@@ -239,7 +239,7 @@ async def test_what_is_under_way_comes_first() -> None:
     held = await door.enter()
     new = door.later()
     await settled()
-    resumed = asyncio.ensure_future(door.entrance.again(door.job(), "a"))
+    resumed = asyncio.ensure_future(door.entrance.again(door.job(), ["a"]))
     await settled()
     door.entrance.leave(held)
     ticket = await resumed

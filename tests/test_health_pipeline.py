@@ -408,15 +408,89 @@ async def test_the_choices_of_one_request_share_the_places() -> None:
     assert run.pipeline.traffic.fleet.under_way("a") == 0
 
 
-async def test_an_answer_that_finds_no_place_to_go_on_says_so() -> None:
-    cut = Play([[Opened("x", "m")], [TextDelta(0, "content", STORY[:80])], [Closed(clean=False)]])
-    run = Run(NARROW, a=lambda _: cut, b=lambda _: Play([[TextDelta(0, "content", "x")], Silence()]))
-    held = run.pipeline.generate(GenerationRequest("r", "chat", "m", [], engines=("b",)))
-    await anext(held)
-    events = await run.ask(engines=("a", "b"))
-    failed = events[-1]
+CUT = Play([[Opened("x", "m")], [TextDelta(0, "content", STORY[:80])], [Closed(clean=False)]])
+
+
+class Waits:
+    """An answer that was cut on a, and waits for a place on b, which another request has."""
+
+    def __init__(self, **more: Any) -> None:
+        play = [Play([[TextDelta(0, "content", "x")], Silence()])]
+        told = telling(STORY)
+        self.run = Run(NARROW, a=lambda _: CUT, b=lambda request: play.pop() if play else told(request))
+        self.held = self.run.pipeline.generate(GenerationRequest("r", "chat", "m", [], engines=("b",)))
+        self.more = more
+
+    async def begin(self, *engines: str) -> asyncio.Task[list[GuardEvent]]:
+        await anext(self.held)
+        await anext(self.held)
+        waiting = asyncio.ensure_future(self.run.ask(engines=engines, **self.more))
+        async with asyncio.timeout(5):
+            while not self.run.pipeline.traffic.entrance.waiting:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        return waiting
+
+
+async def test_an_answer_under_way_waits_for_its_turn_before_new_requests() -> None:
+    waits = Waits()
+    waiting = await waits.begin("a", "b")
+    new = asyncio.ensure_future(waits.run.ask("Another.", engines=("b",)))
+    await asyncio.sleep(0.3)  # longer than a new request may wait
+    assert isinstance(new.exception(), RequestError)
+    assert not waiting.done()
+    new = asyncio.ensure_future(waits.run.ask("Another.", engines=("b",)))
+    await asyncio.sleep(0.01)
+    await waits.held.aclose()
+    events = await waiting
+    assert isinstance(events[-1], Finished)
+    assert (said(events), events[-1].attempts) == (STORY, 2)
+    assert said(await new) == STORY
+    assert [request.prefix is not None for request in waits.run.engines["b"].requests] == [False, True, False]
+
+
+async def test_an_answer_waits_no_longer_than_its_deadline() -> None:
+    waits = Waits(deadline=100.3)
+    failed = (await (await waits.begin("a", "b")))[-1]
     assert isinstance(failed, Failed)
-    assert (failed.code, failed.attempts, said(events)) == ("overloaded", 1, STORY[:80])
-    assert failed.message == "no place came free within 0.2 s"
-    assert run.tracing.records[0].error_code == "overloaded"
-    await held.aclose()
+    assert (failed.code, failed.attempts) == ("deadline_exceeded", 1)
+    assert waits.run.tracing.records[0].error_code == "deadline_exceeded"
+    await waits.held.aclose()
+
+
+async def test_an_engine_that_drains_while_an_answer_waits_for_it_is_waited_for_no_longer() -> None:
+    waits = Waits()
+    waiting = await waits.begin("a", "b")
+    waits.run.pipeline.drain("a", True)
+    waits.run.pipeline.drain("b", True)
+    failed = (await asyncio.wait_for(waiting, 5))[-1]
+    assert isinstance(failed, Failed)
+    assert failed.code == "engine_unavailable"
+    assert failed.message.endswith("b is draining")
+    assert not any(isinstance(event, Recovery) for event in waiting.result())  # it has gone on nowhere
+    await waits.held.aclose()
+
+
+@pytest.mark.parametrize("how", ["full", "draining"])
+async def test_another_that_can_do_the_same_is_taken_instead(how: str) -> None:
+    """c frees no place of its own: it is there, and was only the second choice."""
+    calls: list[str] = []
+    config = NARROW.replace("backoff_initial: 0.001, backoff_max: 0.002}", "backoff_initial: 0.1, backoff_max: 0.2}")
+    run = Run(config, a=lambda _: CUT, c=telling(STORY))
+    held = None
+    if how == "full":
+        held = run.pipeline.generate(GenerationRequest("r", "chat", "m", [], engines=("b",)))
+        await anext(held)
+    asked = GenerationRequest("r", "chat", "m", [{"role": "user", "content": "?"}])
+    events: list[GuardEvent] = []
+    async for batch in run.pipeline.generate(asked):
+        events += batch
+        if how == "draining" and said(events) and not calls:
+            calls.append("drained")
+            run.pipeline.drain("c", True)
+    assert isinstance(events[-1], Finished)
+    assert said(events) == STORY
+    told = [event.to_engine for event in events if isinstance(event, Recovery)]
+    assert told == ["c" if how == "full" else "b"]
+    assert len(run.engines[told[0]].requests) == 1
+    if held is not None:
+        await held.aclose()

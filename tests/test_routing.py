@@ -60,7 +60,13 @@ def test_one_that_has_just_recovered_gets_a_share_unless_it_is_alone() -> None:
         ticket = fleet.begin("a", 0.0)
         fleet.leave(ticket)
         fleet.judge(ticket, Verdict(0.0), 5.0)
-    chosen = Counter(router.first("ab", asked(), 10.0) for _ in range(100))
+    chosen: Counter[str] = Counter()
+    for _ in range(100):
+        looks = {router.first("ab", asked(), 10.0) for _ in range(3)}  # to look is no turn
+        (name,) = looks
+        assert name
+        router.placed("ab", name, 10.0)
+        chosen[name] += 1
     assert 50 <= chosen["a"] <= 60
     assert router.first("a", asked(), 5.0) == "a"
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from typing import Final, Literal
 
+from guard.health.others import Known
 from guard.health.settings import HealthSettings
 
 State = Literal["closed", "half_open", "open"]
@@ -67,16 +68,29 @@ class Rate:
 
 class Breaker:
     """``in_a_row``: the weight of the failures since the last answer that stood. ``turns`` counts the times it closed:
-    what was counted before that counts no more."""
+    what was counted before that counts no more. ``trials``: how many are under way; ``changed``: when it last opened or
+    closed."""
 
-    __slots__ = ("_closed_at", "_level", "_opened_at", "_proofs", "_rules", "_trials", "in_a_row", "rate", "turns")
+    __slots__ = (
+        "_closed_at",
+        "_level",
+        "_opened_at",
+        "_proofs",
+        "_rules",
+        "changed",
+        "in_a_row",
+        "rate",
+        "trials",
+        "turns",
+    )
 
     def __init__(self, rules: HealthSettings) -> None:
         self._rules = rules
         self._level = 0  # openings without a recovery that lasted
         self._opened_at = -math.inf
         self._closed_at = -math.inf
-        self._trials = 0
+        self.trials = 0
+        self.changed = 0.0
         self._proofs = 0
         self.in_a_row = 0.0
         self.rate = Rate(rules.window)
@@ -91,10 +105,11 @@ class Breaker:
     def closed(self) -> bool:
         return self._opened_at == -math.inf
 
-    def admits(self, now: float) -> bool:
+    def admits(self, now: float, elsewhere: int = 0) -> bool:
+        """``elsewhere``: trials that others make of the same engine."""
         if self._opened_at == -math.inf:
             return True
-        return self._trials < TRIALS and now >= self._opened_at + self._open_for
+        return self.trials + elsewhere < TRIALS and now >= self._opened_at + self._open_for
 
     @property
     def last_resort(self) -> bool:
@@ -104,11 +119,11 @@ class Breaker:
     def begin(self) -> bool:
         """A request goes to the engine. Whether it is a trial, which ``leave`` and ``judge`` are to be told."""
         trial = self._opened_at != -math.inf
-        self._trials += trial
+        self.trials += trial
         return trial
 
     def leave(self, trial: bool) -> None:
-        self._trials -= trial
+        self.trials -= trial
 
     def judge(self, weight: float, now: float, *, trial: bool) -> bool:
         """What an attempt came to. Whether that opened the breaker. While it is not closed, only trials count: what
@@ -148,12 +163,12 @@ class Breaker:
 
     def open(self, now: float) -> None:
         self._level += 1
-        self._opened_at = now
+        self._opened_at = self.changed = now
         self._proofs = 0
 
     def _close(self, now: float) -> None:
         self._opened_at = -math.inf
-        self._closed_at = now
+        self._closed_at = self.changed = now
         self.in_a_row = 0.0
         self.rate = Rate(self._rules.window)
         self.turns += 1
@@ -168,6 +183,21 @@ class Breaker:
         if self._opened_at != -math.inf and over and not self._over():
             self._opened_at = -math.inf
             self._level -= 1
+            self.changed = now
+
+    def known(self) -> Known:
+        """How it stands, for other workers that ask the same engine."""
+        return Known(self.changed, self._opened_at, self._level, self._closed_at)
+
+    def hear(self, known: Known) -> bool:
+        """It has opened or closed elsewhere: whether that is the latest, and it stands like that here as well."""
+        if known.changed <= self.changed:
+            return False
+        if known.opened_at == -math.inf and self._opened_at != -math.inf:
+            self._close(known.changed)
+        self.changed, self._opened_at, self._level, self._closed_at = known[:4]
+        self._proofs = 0
+        return True
 
     def reopens_in(self, now: float) -> float:
         """Seconds until a trial is let through; 0 when it is."""

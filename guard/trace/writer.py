@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
     for directory in dict.fromkeys(place for place in (home, spool) if place is not None):
         lock = hold(directory, asking=not options.yielding)
         if lock is None:
-            log.warning("another process has %s", directory)
+            log.info("another process has %s", directory)  # its sidecar says what that means
             return EXIT_LOCKED
         locks.append(lock)
     if target is not None and target.embedded:
