@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from guard.checked_yaml import ConfigError
-from guard.config import Policy, load_config, parse_config
+from guard.config import Config, Policy, load_config, parse_config
 
 GOOD = """\
 engines:
@@ -239,3 +242,63 @@ def test_engines_are_built_of_it_and_torch_is_not_loaded_for_that() -> None:
         "assert not {'torch', 'transformers', 'xgrammar'} & sys.modules.keys()\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def _numbers(kind: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every key of a section that holds a number, and of those within it."""
+    for name, field in kind.model_fields.items():
+        parts = {field.annotation, *get_args(field.annotation)}
+        if {int, float} & parts or any({int, float} & {*get_args(part)} for part in parts):
+            yield (*path, name)
+        for part in parts:
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from _numbers(part, (*path, name))
+
+
+NUMBERS = sorted(set(_numbers(Config)))
+
+
+@pytest.mark.parametrize("word", ["yes", "off", "true"])
+@pytest.mark.parametrize("path", NUMBERS, ids=".".join)
+def test_a_truth_is_no_number(path: tuple[str, ...], word: str) -> None:
+    """yes is 1 to Python, and no number that anybody meant."""
+    top, *rest = path
+    section: Any = yaml.safe_load(word)
+    for key in reversed(["default", *rest] if top == "policies" else rest):
+        section = {key: section}
+    data: Any = yaml.safe_load(GOOD)
+    if top in ("engines", "routes"):
+        data[top][0] |= section
+    else:
+        data[top] = section
+    with pytest.raises(ConfigError) as raised:
+        parse_config(yaml.safe_dump(data), "c.yaml")
+    assert any(f"{path[-1]}: must be a number (yes, no" in line for line in raised.value.problems)
+
+
+def test_the_keys_that_hold_numbers_are_found() -> None:
+    assert len(NUMBERS) > 30
+    assert {("limits", "max_requests"), ("engines", "timeouts", "connect"), ("workers",)} <= set(NUMBERS)
+
+
+def test_truths_are_taken_where_they_are_wanted() -> None:
+    config = parse_config(GOOD + "policies: {default: {resume: no, detectors: off}}\n")
+    assert config.policies["default"].resume is False
+    assert config.policies["default"].detectors == "off"
+
+
+@pytest.mark.parametrize(
+    ("section", "wanted"),
+    [
+        ("trace: {store: 'sqlite:///secret@x'}", "trace.store: must be none, chdb:///path"),
+        ("listen: {http: '8080'}", "listen.http: must be host:port, as 127.0.0.1:8080"),
+        ("trace: {otlp_endpoint: 'host:4318'}", "trace.otlp_endpoint: must be empty, or a collector's address"),
+    ],
+)
+def test_an_address_of_the_wrong_form_is_told_in_words(section: str, wanted: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_config(GOOD + section + "\n")
+    (line,) = raised.value.problems
+    assert wanted in line
+    assert "secret" not in line
+    assert "pattern" not in line

@@ -494,3 +494,18 @@ async def test_another_that_can_do_the_same_is_taken_instead(how: str) -> None:
     assert len(run.engines[told[0]].requests) == 1
     if held is not None:
         await held.aclose()
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+async def test_what_is_said_of_an_engine_that_is_out_is_what_is_done(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(CONFIG.replace("health: {", f"health: {{mode: {mode}, "), a=fails(EngineError("connect", "refused")))
+    for _ in range(3):
+        await run.ask()
+    (line,) = [record.message for record in caplog.records if record.name == "outguard.traffic"]
+    said_so = "a would be given no requests" if mode == "observe" else "a is given no requests"
+    assert line.startswith(said_so)
+    asked = run.asked()["a"]
+    await run.ask()
+    assert run.asked()["a"] == asked + (mode == "observe")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from guard import options
+from guard.cli import main
 from guard.trace.store import AmbiguousTrace, Unavailable
 
 CONFIG = """\
@@ -44,3 +46,18 @@ def test_an_id_that_fits_several_traces_is_not_the_store_s_fault(
     assert end.value.code == 2
     assert str(error) in said
     assert ("store cannot be read" in said) is blames_the_store
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("engines --since 7d", "--since goes with --contradictions"),
+        ("engines --live --since 7d", "--since goes with --contradictions"),
+        ("engines --live --contradictions", "one of them at a time"),
+        ("policy explain --json --markdown", "one of them at a time"),
+    ],
+)
+def test_a_flag_that_would_be_ignored_is_refused(command: str, told: str) -> None:
+    done = CliRunner().invoke(main, command.split())
+    assert done.exit_code == 2
+    assert told in done.stderr

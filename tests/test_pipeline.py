@@ -561,3 +561,23 @@ async def test_a_check_is_turned_away_like_any_request() -> None:
     with pytest.raises(RequestError) as raised:
         await run.pipeline.check(request())
     assert raised.value.code == "engine_unavailable"
+
+
+async def test_checks_are_counted_among_what_is_under_way() -> None:
+    run = Run()
+    sessions = [await run.pipeline.check(request()) for _ in range(3)]
+    with pytest.raises(RequestError) as raised:
+        await run.pipeline.check(request())
+    assert raised.value.code == "overloaded"
+    with pytest.raises(RequestError):
+        await anext(run.pipeline.generate(request()))
+    assert not run.pipeline.ready()[0]
+    sessions[0].abandon()
+    sessions[0].abandon()
+    sessions[1].feed([TextDelta(0, "content", "Good day."), FinishReason(0, "stop"), Done()])
+    sessions[1].close()
+    sessions[1].abandon()
+    await run.pipeline.check(request())
+    await run.pipeline.check(request())
+    with pytest.raises(RequestError):
+        await run.pipeline.check(request())
