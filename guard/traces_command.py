@@ -248,7 +248,8 @@ def erase(
 ) -> None:
     """Remove requests for good: their rows, spans and verdicts from the store, and what of them lies in the spool.
 
-    Counts by the minute stay: they name no trace and no tenant. Done when the command returns.
+    Counts by the minute stay: they hold no trace, no tenant and no word of a caller's, only how many requests a model
+    and an engine had, and how they ended. Done when the command returns.
     """
     from guard.trace.erase import Selection
     from guard.trace.removal import remove

@@ -79,10 +79,14 @@ class Batch(NamedTuple):
 
 
 class Drain:
-    """Reads what workers spooled below ``root``, which may not exist yet."""
+    """Reads what workers spooled below ``root``, which may not exist yet. ``durable``: which batch is under way is on
+    the disk before it is sent."""
 
-    def __init__(self, root: str | Path, *, records: int = BATCH_RECORDS, size: int = BATCH_BYTES) -> None:
+    def __init__(
+        self, root: str | Path, *, records: int = BATCH_RECORDS, size: int = BATCH_BYTES, durable: bool = False
+    ) -> None:
         self.root = Path(root)
+        self.durable = durable
         self.records = records
         self.size = size
         self._progress: dict[str, Progress] = {}
@@ -113,7 +117,7 @@ class Drain:
     def begin(self, batch: Batch) -> None:
         before = self._before(batch)
         before.pending = batch.end
-        self._save(batch.worker, before)
+        self._save(batch.worker, before, sync=self.durable)
 
     def commit(self, batch: Batch, rows: Mapping[str, int] | None = None, refused: int = 0) -> None:
         """``rows``: how many of each table are stored now, ``refused``: how many were set aside."""
@@ -263,13 +267,15 @@ class Drain:
         self._progress[worker] = progress
         return progress
 
-    def _save(self, worker: str, progress: Progress) -> None:
+    def _save(self, worker: str, progress: Progress, *, sync: bool = False) -> None:
         """In place, and always the same number of bytes: on a full disk this must still work, or the spool could never
         be emptied again."""
         body = msgspec.json.encode(progress)
         fd = os.open(self.root / worker / "progress.json", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.pwrite(fd, (b"%08x " % crc32(body) + body).ljust(PROGRESS_BYTES - 1) + b"\n", 0)
+            if sync:
+                os.fsync(fd)
         finally:
             os.close(fd)
         self._progress[worker] = progress

@@ -33,6 +33,7 @@ sent again goes where it went before."""
 _TABLE: Final = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+)\n(.*)\nENGINE = (\w*MergeTree)\b(.*)", re.DOTALL)
 _FILLED: Final = re.compile(r"CREATE MATERIALIZED VIEW IF NOT EXISTS (\w+) TO (\w+) AS\n(.*)", re.DOTALL)
 _VIEW: Final = re.compile(r"CREATE VIEW IF NOT EXISTS (\w+) AS\n(.*)", re.DOTALL)
+_ASKS: Final = re.compile(r"ALTER TABLE (\w+)\n\s*MODIFY QUERY\n(.*)", re.DOTALL)
 _ALTER: Final = re.compile(r"ALTER TABLE (\w+)\n(.*)", re.DOTALL)
 _SOURCE: Final = re.compile(r"\bFROM (\w+)\b(?!\()")
 
@@ -56,6 +57,9 @@ class Layout(Struct, frozen=True):
             return [f"CREATE MATERIALIZED VIEW IF NOT EXISTS {name}{self.on} TO {target}{LOCAL} AS\n{query}"]
         if match := _VIEW.fullmatch(statement):
             return [f"CREATE VIEW IF NOT EXISTS {match[1]}{self.on} AS\n{match[2]}"]
+        if match := _ASKS.fullmatch(statement):
+            query = _SOURCE.sub(rf"FROM \1{LOCAL}", match[2])
+            return [f"ALTER TABLE {match[1]}{self.on} MODIFY QUERY\n{query}"]
         if match := _ALTER.fullmatch(statement):
             altered = f"ALTER TABLE {match[1]}{LOCAL}{self.on}\n{match[2]}"
             return [altered, self._front(match[1], "CREATE OR REPLACE TABLE")]

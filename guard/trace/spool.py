@@ -14,7 +14,7 @@ Each worker appends to segment files in a directory of its own, ``ROOT/WORKER/SE
 - Nothing here raises once the spool is open. A record that cannot be kept is counted by its reason, and the count is
   written as a record of its own as soon as that is possible.
 
-Survives kill -9 of everything. It is not synced to the disk, so a power cut may take the last seconds.
+Survives kill -9 of everything. The writer process brings it to the disk once a second (guard/trace/durable.py).
 """
 
 from __future__ import annotations

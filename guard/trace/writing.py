@@ -22,6 +22,7 @@ import tenacity
 from guard.trace import schema
 from guard.trace.delivery import Delivery, Prepared, Stored
 from guard.trace.drain import Batch, Drain
+from guard.trace.durable import Syncer, settle_disk
 from guard.trace.erase import Erased, Selection, condition, parameters
 from guard.trace.erasing import erase_aside, erase_spool
 from guard.trace.follow import Follower
@@ -61,7 +62,8 @@ class Writer:
     ) -> None:
         self._target = target
         self._yielding = yielding
-        self._drain = Drain(spool) if spool is not None else None
+        self._drain = Drain(spool, durable=True) if spool is not None else None
+        self._syncer = Syncer(self._drain) if self._drain is not None else None
         self._telemetry = telemetry
         self._scraper = scraper
         self._follower = Follower(self._drain) if self._drain is not None and telemetry is not None else None
@@ -91,6 +93,8 @@ class Writer:
         try:
             if self._scraper is not None:
                 self._scraper.start()
+            if self._syncer is not None:
+                self._syncer.start()
             self._retry(self._open)
             while True:
                 stopping = self._stop.is_set()
@@ -118,6 +122,8 @@ class Writer:
                     if store is not None:
                         store.close()
                 self._asked = self._store = None
+            if self._syncer is not None:
+                self._syncer.stop()
             if self._drain is not None:
                 self._drain.close()
             if self._telemetry is not None:
@@ -169,6 +175,8 @@ class Writer:
             nonlocal tries, stored
             tries += 1
             stored = delivery.send(prepared, again=tries > 1)
+            if self._target is not None and self._target.embedded:
+                settle_disk(Path(self._target.path))
 
         self._retry(once)
         return stored

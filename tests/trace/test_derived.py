@@ -13,6 +13,7 @@ import pytest
 
 from guard.trace.clickhouse import ClickHouseStore
 from guard.trace.context import attempt_span_id
+from guard.trace.erase import Selection
 from guard.trace.record import AttemptRecord, RequestRecord
 from guard.trace.rows import rows
 from guard.trace.spans import SpanData, spans
@@ -145,6 +146,32 @@ def test_counts_by_the_minute(store: ClickHouseStore, make: Make) -> None:
         "findings_per_minute": {"n": 14, "codes": 2},
     }
     assert store.query("SELECT count() AS n FROM otel_traces") == [{"n": 26}]
+
+
+def test_counts_that_outlive_an_erasure_hold_nothing_that_a_caller_wrote(store: ClickHouseStore, make: Make) -> None:
+    """Whatever a caller can put words in, also where all content is kept, and after everything else is erased."""
+    words = "the-caller's own words"
+    names = ("trace_id", "request_id", "trace_state", "tenant", "error_message", "request_body", "output_text")
+    texts = dict.fromkeys(names, words)
+    unserved = make(1, **texts, model=words, outcome="invalid", error_code="model_not_found", attempts=[])
+    wrong = make(2, **texts, model=words, outcome="invalid", error_code="invalid_request", attempts=[])
+    served = make(3, **texts)
+    for attempt in served.attempts:
+        attempt.output_text = attempt.error_message = words
+        for finding in attempt.findings:
+            finding.message = words
+    put(store, [unserved, wrong, served])
+    for table in COUNTS:
+        found = store.query(f"SELECT * EXCEPT('_ms$') FROM {table}")
+        assert found
+        assert words not in str(found)
+    assert store.query("SELECT model, sum(requests) AS n FROM requests_per_minute GROUP BY model ORDER BY model") == [
+        {"model": "other", "n": 2},
+        {"model": "small", "n": 1},
+    ]
+    erased = store.erase(Selection(tenant=words))
+    assert erased.rows["requests"] == 3
+    assert store.query("SELECT sum(requests) AS n FROM requests_per_minute") == [{"n": 3}]
 
 
 def test_what_a_killed_server_left_out_of_a_view_is_made_up_for(store: ClickHouseStore, make: Make) -> None:
