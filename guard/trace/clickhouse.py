@@ -35,6 +35,9 @@ from guard.trace.store import QUERY_ROWS, QueryError, Refused, StoreError, Targe
 
 log: Final = logging.getLogger(__name__)
 
+for _chatty in ("urllib3.connectionpool", "clickhouse_connect.driver"):
+    logging.getLogger(_chatty).setLevel(logging.ERROR)  # of a store that is away we tell ourselves, once
+
 MEMORY_BYTES: Final = 1_500_000_000
 """The cap of the embedded engine. A batch of 20,000 records of 4 KB takes about 500 MB while it is inserted."""
 

@@ -3,25 +3,37 @@
 A dummy engine, a real sidecar, a real ClickHouse server and so many requests a second. The server is killed for the
 time given and comes back. What is compared is how long answers take, and how much CPU the sidecar uses for one, with
 the store and without: as a ratio, since the machine may be busy. In the end the store is asked for every request.
+
+With ``--records`` there is neither engine nor sidecar: the object that a sidecar writes its evidence with (its spool,
+its writer process) gets whole records of 3.7 KB at that rate, and what is timed is its ``write``. That is all that a
+store may slow down, and it leaves a small machine room for the rate.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import random
 import statistics
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
+import msgspec
 
+from guard.trace.link import WriterLink
+from guard.trace.retention import RetentionRules
 from guard.trace.store import open_store
+from guard.trace.tracing import Tracing
 from tests.bench.loopback import DummyEngine, compile_native
 from tests.bench.proxies import Proxy
 from tests.clickhouse_server import Server
+from tests.trace.bench_evidence import record
 
 STREAMS = 64
 CONFIG = """\
@@ -48,8 +60,8 @@ class Phase:
     def line(self) -> str:
         ordered = sorted(self.seconds)
         return (
-            f"{self.name:6} {len(ordered):7,} answers, {statistics.median(ordered) * 1e3:7.2f} ms in the median, "
-            f"{ordered[len(ordered) * 99 // 100] * 1e3:7.2f} of 99 in 100, "
+            f"{self.name:6} {len(ordered):7,} in all, {statistics.median(ordered) * 1e3:7.3f} ms in the median, "
+            f"{ordered[len(ordered) * 99 // 100] * 1e3:7.3f} of 99 in 100, "
             f"{self.cpu / len(ordered) * 1e6:6.0f} us of CPU each"
             + (f"; {self.skipped:,} were not asked: the machine is too busy" if self.skipped else "")
         )
@@ -113,8 +125,7 @@ async def measure(proxy: Proxy, server: Server, spool: Path, minutes: float, rat
     stop = asyncio.Event()
     running = asyncio.create_task(load.run(stop))
     phases = []
-    lasts = {"warm": 5.0, "before": 15.0 * minutes, "away": 60.0 * minutes, "after": 15.0 * minutes}
-    for name, seconds in lasts.items():
+    for name, seconds in lasts(minutes).items():
         if name == "away":
             server.stop()
         elif name == "after":
@@ -131,6 +142,46 @@ async def measure(proxy: Proxy, server: Server, spool: Path, minutes: float, rat
     return phases[1:], load.answered
 
 
+async def measure_records(
+    store: str, server: Server, spool: Path, minutes: float, rate: float
+) -> tuple[list[Phase], int]:
+    tracing = Tracing(store, spool, retention=RetentionRules(default="full"), spool_max_bytes=4_000_000_000)
+    await tracing.start()
+    draw = random.Random(1)
+    some = [record(draw) for _ in range(500)]
+    gc.freeze()
+    phases, written = [], 0
+    for name, seconds in lasts(minutes).items():
+        if name == "away":
+            server.stop()
+        elif name == "after":
+            await asyncio.to_thread(server.start)
+        phase = Phase(name, spooled=size(spool))
+        begun, due = time.monotonic(), 0
+        while (past := time.monotonic() - begun) < seconds:
+            while due < past * rate:
+                due += 1
+                now = time.time()
+                one = msgspec.structs.replace(some[due % len(some)], trace_id=f"{written:032x}", started_at=now)
+                one.attempts = [msgspec.structs.replace(one.attempts[0], started_at=now)]
+                began, cpu = time.perf_counter(), time.thread_time()
+                tracing.write(one)
+                phase.cpu += time.thread_time() - cpu
+                phase.seconds.append(time.perf_counter() - began)
+                written += 1
+            await asyncio.sleep(0.002)
+        phase.spooled = size(spool) - phase.spooled
+        phases.append(phase)
+        click.echo(phase.line())
+    await tracing.aclose()
+    return phases[1:], written
+
+
+def lasts(minutes: float) -> dict[str, float]:
+    """The phases, and their seconds."""
+    return {"warm": 5.0, "before": 15.0 * minutes, "away": 60.0 * minutes, "after": 15.0 * minutes}
+
+
 def size(spool: Path) -> int:
     return sum(path.stat().st_size for path in spool.glob("*/*.seg") if path.exists())
 
@@ -138,27 +189,28 @@ def size(spool: Path) -> int:
 @click.command()
 @click.option("--minutes", default=2.0, show_default=True, help="How long the store is away.")
 @click.option("--rate", default=200.0, show_default=True, help="Requests a second.")
-def main(minutes: float, rate: float) -> None:
+@click.option("--records", is_flag=True, help="Records alone, without engine and sidecar.")
+def main(minutes: float, rate: float, records: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "clickhouse").mkdir()
-        native = compile_native(folder)
         server = Server(folder / "clickhouse")
         server.start()
         store, spool = server.dsn("evidence"), folder / "spool"
         config = folder / "outguard.yaml"
         try:
-            with DummyEngine(native) as engine:
-                config.write_text(CONFIG.format(url=engine.url, store=store, folder=folder))
-                with Proxy([sys.executable, "-m", "guard", "serve", "--config", str(config)], folder / "log") as proxy:
-                    phases, answered = asyncio.run(measure(proxy, server, spool, minutes, rate))
-                    report(phases)
-                    with open_store(store, spool) as reader:
-                        began = time.monotonic()
-                        while not reader.flush(60):
-                            click.echo("still draining")
-                        drained = time.monotonic() - began
-                        (found,) = reader.query("SELECT count() AS n, uniqExact(trace_id) AS u FROM requests")
+            if records:
+                phases, answered = asyncio.run(measure_records(store, server, spool, minutes, rate))
+                found, drained = stored(store, spool)
+            else:
+                with DummyEngine(compile_native(folder)) as engine:
+                    config.write_text(CONFIG.format(url=engine.url, store=store, folder=folder))
+                    with Proxy(
+                        [sys.executable, "-m", "guard", "serve", "--config", str(config)], folder / "log"
+                    ) as proxy:
+                        phases, answered = asyncio.run(measure(proxy, server, spool, minutes, rate))
+                        found, drained = stored(store, spool)
+            report(phases, bare=records)
         finally:
             server.stop()
     click.echo(
@@ -169,14 +221,26 @@ def main(minutes: float, rate: float) -> None:
         raise click.ClickException(f"{answered - found['u']} were lost, {found['n'] - found['u']} doubled")
 
 
-def report(phases: list[Phase]) -> None:
-    for phase in phases:
+def stored(store: str, spool: Path) -> tuple[dict[str, int], float]:
+    """Rows and different requests of the store once the spool is empty, and how long that took."""
+    began = time.monotonic()
+    with closing(WriterLink(store, spool, spool)) as link, open_store(store, spool) as reader:
+        while not link.ask({"op": "flush", "timeout": 60.0}, 90.0)["drained"]:
+            click.echo("still draining")
+        drained = time.monotonic() - began
+        (found,) = reader.query("SELECT count() AS n, uniqExact(trace_id) AS u FROM requests")
+    return found, drained
+
+
+def report(phases: list[Phase], *, bare: bool) -> None:
+    for phase in phases if not bare else ():
         click.echo(phase.line())
     before, away, after = phases
     present = sorted(before.seconds + after.seconds)
     middle = statistics.median(away.seconds) / statistics.median(present)
     cpu = (away.cpu / len(away.seconds)) / ((before.cpu + after.cpu) / len(present))
-    click.echo(f"without the store an answer takes {middle:.2f} times as long, and {cpu:.2f} times the CPU")
+    what = "a write" if bare else "an answer"
+    click.echo(f"without the store {what} takes {middle:.2f} times as long, and {cpu:.2f} times the CPU")
     click.echo(f"spooled while it was away: {away.spooled / len(away.seconds):,.0f} bytes a request")
 
 
