@@ -16,14 +16,16 @@ import logging
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 import clickhouse_connect
 from clickhouse_connect.driver.compression import available_compression
-from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError, ProgrammingError
+from clickhouse_connect.driver.exceptions import DatabaseError, ProgrammingError
 
 from guard.trace import schema
+from guard.trace.clickhouse_error import AWAY, REFUSALS, away, brief, code_of
 from guard.trace.columns import UNFIT, Block, Inserter
 from guard.trace.erase import Erased, Selection
 from guard.trace.erasing import erase_rows
@@ -42,11 +44,6 @@ MEMORY_BYTES: Final = 1_500_000_000
 """The cap of the embedded engine. A batch of 20,000 records of 4 KB takes about 500 MB while it is inserted."""
 
 QUERY_SECONDS: Final = 30
-
-REFUSALS: Final = frozenset({6, 25, 26, 27, 32, 33, 38, 41, 53, 69, 70, 72, 117, 128, 130, 131, 321, 349, 469})
-"""Error numbers that are about the rows (not parsable, out of range, too large), not about the store."""
-
-_AWAY: Final = frozenset({159, 160, 164, 202, 210, 241, 243, 252, 439, 516})
 
 GRANT_TO_ERASE: Final = "GRANT SELECT, INSERT, ALTER DELETE, ALTER SETTINGS on its database is needed"
 
@@ -85,7 +82,7 @@ class ClickHouseStore:
                     for name, value in _limits(QUERY_ROWS).items():
                         self._client.set_client_setting(name, value)
         except Exception as error:
-            raise _away(error, target) from error
+            raise away(error, target) from error
 
     def migrate(self) -> list[str]:
         """Without Keeper every host that the target names is told."""
@@ -101,8 +98,8 @@ class ClickHouseStore:
         try:
             self._apply(missing)
         except Exception as error:
-            if _code(error) != 497:
-                raise _away(error, self.target) from error
+            if code_of(error) != 497:
+                raise away(error, self.target) from error
             if applied or not self._has_tables():
                 raise WrongSchema(
                     f"the trace store {self.target.shown} lacks {', '.join(one.name for one in missing)}, and this "
@@ -135,9 +132,9 @@ class ClickHouseStore:
                 f"SELECT version, any(name) FROM {self.target.database}.{schema.TABLE} GROUP BY version"
             ).result_rows
         except Exception as error:
-            if _code(error) == 81:  # there is no such database yet
+            if code_of(error) == 81:  # there is no such database yet
                 return {}
-            raise _away(error, self.target) from error
+            raise away(error, self.target) from error
         return {int(version): str(name) for version, name in rows}
 
     def _table(self, name: str) -> dict[str, str]:
@@ -159,18 +156,18 @@ class ClickHouseStore:
         except UNFIT as error:
             raise Refused(type(error).__name__) from error
         except Exception as error:
-            raise _away(error, self.target) from error
+            raise away(error, self.target) from error
 
     def insert_blocks(self, table: str, blocks: Sequence[Block], token: str) -> None:
         try:
             self._inserter.insert(table, blocks, _INSERT | {"insert_deduplication_token": token})
         except DatabaseError as error:
-            code = _code(error)
+            code = code_of(error)
             if code in REFUSALS:
                 raise Refused(f"code {code}", code) from error
-            raise _away(error, self.target) from error
+            raise away(error, self.target) from error
         except Exception as error:
-            raise _away(error, self.target) from error
+            raise away(error, self.target) from error
 
     def present(self, table: str, segment: str, start: int, end: int) -> set[tuple[int, int]]:
         if table not in TABLES:
@@ -182,7 +179,7 @@ class ClickHouseStore:
                 parameters={"segment": segment, "start": start, "end": end},
             )
         except Exception as error:
-            raise _away(error, self.target) from error
+            raise away(error, self.target) from error
         return {(int(row[0]), int(row[1])) for row in found.result_rows}
 
     def query(
@@ -197,16 +194,16 @@ class ClickHouseStore:
             with self._lock:
                 result = self._client.query(_TRAILING.sub("", sql), parameters=dict(params or {}), settings=settings)
         except DatabaseError as error:
-            code = _code(error)
+            code = code_of(error)
             if code == 396:
                 raise QueryError(f"the answer has more than {limit} rows: add a LIMIT", code) from error
-            if code in _AWAY and code not in (160, 164):
-                raise _away(error, self.target) from error
-            raise QueryError(_brief(error), code) from error
+            if code in AWAY and code not in (160, 164):
+                raise away(error, self.target) from error
+            raise QueryError(brief(error), code) from error
         except ProgrammingError as error:
-            raise QueryError(_brief(error)) from error
+            raise QueryError(brief(error)) from error
         except Exception as error:
-            raise _away(error, self.target) from error
+            raise away(error, self.target) from error
         rows = result.result_rows
         if len(rows) > limit:
             raise QueryError(f"the answer has more than {limit} rows: add a LIMIT", 396)
@@ -218,7 +215,8 @@ class ClickHouseStore:
             if self._layout is None:
                 return erase_rows(self._ask, selection, dry_run=dry_run)
             self._name_every_shard()
-            found = [erase_rows(one._ask, selection, suffix=LOCAL, dry_run=dry_run) for one in self._each()]
+            with ThreadPoolExecutor() as pool:  # most of it is waiting for the servers
+                found = list(pool.map(lambda one: _erase_on(one, selection, dry_run), self.target.each()))
         except StoreError as error:
             if error.code == 497:
                 raise Unavailable(f"this user may not erase rows: {GRANT_TO_ERASE}", 497) from error
@@ -255,11 +253,19 @@ class ClickHouseStore:
                 return list(self._client.query(statement, parameters=dict(params)).result_rows)
             self._client.command(statement, parameters=dict(params))
         except Exception as error:
-            raise _away(error, self.target) from error
+            raise away(error, self.target) from error
         return []
 
     def close(self) -> None:
         self._client.close()
+
+
+def _erase_on(shard: Target, selection: Selection, dry_run: bool) -> Erased:
+    store = ClickHouseStore(shard)
+    try:
+        return erase_rows(store._ask, selection, suffix=LOCAL, dry_run=dry_run)
+    finally:
+        store.close()
 
 
 class ServerReader(SqlReader):
@@ -350,34 +356,6 @@ def _compression(target: Target) -> str | None:
     if target.embedded or target.host in ("localhost", "127.0.0.1", "::1"):
         return None
     return "lz4" if "lz4" in available_compression else None
-
-
-def _code(error: BaseException) -> int | None:
-    code = getattr(error, "code", None)
-    if isinstance(code, int):
-        return code
-    match = re.search(r"\bcode:? (\d+)", str(error), re.IGNORECASE)
-    return int(match[1]) if match else None
-
-
-def _away(error: BaseException, target: Target) -> StoreError:
-    """Only the number and the kind: the engine's own words may quote the rows."""
-    if isinstance(error, StoreError):
-        return error
-    code = _code(error) if isinstance(error, ClickHouseError) else None
-    what = f"error {code} {_name(error)}".rstrip() if code else type(error).__name__
-    return Unavailable(f"the trace store {target.shown} is not available ({what})", code)
-
-
-def _name(error: BaseException) -> str:
-    match = re.search(r"\(([A-Z][A-Z_0-9]{3,})\)", str(error))
-    return match[1] if match else ""
-
-
-def _brief(error: BaseException) -> str:
-    text = re.sub(r"\(version [^)]*\)|\(for url [^)]*\)", "", str(error)).strip()
-    text = re.sub(r"(Code: \d+\. DB::Exception: )+|Received ClickHouse exception, .*?server response: ", "", text)
-    return text[:500]
 
 
 def _plain(value: Any) -> Any:
