@@ -19,11 +19,12 @@ from typing import Final, Literal
 
 from detectors.finding import Finding
 from guard.constraint.forced import forced_text
-from guard.constraint.json_syntax import DONE, JsonError, JsonReader
+from guard.constraint.json_syntax import DONE, KINDS, JsonError, JsonReader
 from guard.constraint.judge import CLOSING, Judge, pointer_of
 from guard.constraint.locate import locate, syntax_error
 from guard.constraint.schema_frame import Violation
 from guard.constraint.schema_graph import SchemaGraph
+from guard.constraint.schema_node import Node
 from guard.constraint.schema_walk import SchemaWalk
 
 Release = Literal["streaming", "on_complete"]
@@ -317,6 +318,12 @@ class JsonChecker:
         if probe._stage not in (_HEAD, _BODY) or probe._edge:
             return ""
         return forced_text(probe._walk, probe._reader)
+
+    def kinds(self) -> frozenset[int]:
+        """What the value behind a key that was just read may be, as far as the schema says (json_syntax.py)."""
+        position = self._walk.next
+        nodes = [position] if isinstance(position, Node) else [node for node, _ in position]
+        return frozenset([kind for kind in range(len(KINDS)) if any(node.on(kind) for node in nodes)])
 
     @property
     def expecting(self) -> str:

@@ -169,7 +169,10 @@ class JsonReader:
     @property
     def partial(self) -> str:
         """The decoded text so far of the string or key that is being read, the rest of a literal, a number so far."""
-        return self._literal[1][len(self._parts) :] if self.mode == _LITERAL else "".join(self._parts)
+        if self.mode == _LITERAL:
+            return self._literal[1][len(self._parts) :]
+        text = "".join(self._parts)
+        return judgeable(text) if self._surrogates else text
 
     def feed(self, text: str) -> int:
         """Raises JsonError at the first character that no JSON document has there."""

@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple
 
 from detectors.finding import Finding
 from guard.constraint.compile import CompiledConstraint
-from guard.constraint.contract import Checker
 from guard.constraint.formats.values import STRING_ONLY, Types, encode, types_at
-from guard.constraint.json_syntax import DONE, JsonError, JsonReader, Sink
+from guard.constraint.json_check import JsonChecker
+from guard.constraint.json_syntax import DONE, STRING, JsonError, JsonReader, Sink
 
 
 class Style(NamedTuple):
@@ -77,7 +77,7 @@ class TaggedArguments:
         self._compiled = compiled
         self._schema = compiled.constraint.value
         self._style = STYLES[style]
-        self._checker: Checker = compiled.checker("streaming", False)
+        self._checker = self._new_checker()
         self._parts: list[str] = []
         self._open: dict[int, list[str]] = {}  # parts of which there are several readings
         self._json = 0
@@ -87,8 +87,10 @@ class TaggedArguments:
         self._places: list[tuple[int, bool]] = [(0, False)]
         self._left = ""
         self._at = 0
+        self._tag = 0  # where the last tag begins
         self._stage = _BETWEEN
         self._types: Types | None = None
+        self._text_only = False
         self._reader = JsonReader(Sink())
         self._found: list[Finding] = []
         self._write("{", 0)
@@ -109,7 +111,7 @@ class TaggedArguments:
 
     def _clear(self) -> int:
         """What of the text may leave: what closes the last tag may close the object, which is not judged yet."""
-        clear = self.ended_at - 1 if self._stage == _BETWEEN else self._at
+        clear = self.ended_at - 1 if self._stage == _BETWEEN else self._tag if self._stage == _HEAD else self._at
         return clear if self._checker.safe >= self._json else min(clear, self._place(self._checker.safe))
 
     def finish(self, truncated: bool) -> Sequence[Finding]:
@@ -151,7 +153,9 @@ class TaggedArguments:
             return False
         opening = self._style.opening
         if bare.startswith(opening):
-            self._take(len(self._left) - len(bare) + len(opening))
+            self._take(len(self._left) - len(bare))
+            self._tag = self._at
+            self._take(len(opening))
             self._stage = _HEAD
             return True
         if not opening.startswith(bare):
@@ -169,18 +173,21 @@ class TaggedArguments:
         key = head[1]
         plain = key.isprintable() and "\\" not in key
         if not (
-            (self._json == 1 or self._write(",", self._at))
-            and self._write(json.dumps(key, ensure_ascii=False), self._at - 1, linear=plain)
-            and self._write(":", self._at + len(key))
+            (self._json == 1 or self._write(",", self._tag))
+            and self._write('"', self._tag)
+            and self._write(json.dumps(key, ensure_ascii=False)[1:-1], self._at, linear=plain)
+            and self._write('":', self._at + len(key))
         ):
             return False
         begins = self._at + (head.start(2) if head.re.groups > 1 else head.end())
         self._take(head.end())
         self._types = types_at(self._schema, key)
+        kinds = self._checker.kinds()
+        self._text_only = kinds <= {STRING}
         said = _SAYS_TEXT.get(head[2]) if head.re.groups > 1 else None
-        if said or (said is None and self._types == STRING_ONLY):
-            self._stage = _TEXT if said else _HELD
-        elif said is False or (self._types is not None and "string" not in self._types):
+        if said:
+            self._stage = _TEXT
+        elif said is False or STRING not in kinds:
             self._stage = _JSON
             self._reader = JsonReader(Sink(), self._at)
         else:
@@ -228,16 +235,16 @@ class TaggedArguments:
 
     def _held(self) -> bool:
         """A value that can be read in several ways, once it is whole."""
-        if self._types == STRING_ONLY and self._left and self._left[0] != "\n":
+        if self._text_only and self._left and self._left[0] != "\n":
             self._stage = _TEXT
             return self._write('"', self._at)
         closing = self._style.closing
         end = self._left.find(closing)
-        while end >= 0 and self._types != STRING_ONLY and _goes_on(self._left[:end]):
+        while end >= 0 and not self._text_only and _goes_on(self._left[:end]):
             end = self._left.find(closing, end + 1)
         if end < 0:
             return False
-        readings = _readings(self._left[:end], self._types)
+        readings = _readings(self._left[:end], STRING_ONLY if self._text_only else self._types)
         before = "".join(self._parts)
         chosen = next((one for one in readings if self._stands(before + one)), readings[0])
         self._open[len(self._parts)] = readings
@@ -260,7 +267,6 @@ class TaggedArguments:
             ways = islice(product(*self._open.values()), _MOST_READINGS)
             fitting = (self._read_as(way) for way in ways)
             if any(self._is_valid(one + "}") for one in fitting):
-                self._checker = self._compiled.checker("streaming", False)
                 self._over(at, trailing)
                 return
         if self._write("}", at):
@@ -299,7 +305,10 @@ class TaggedArguments:
             onset = max(0, self._place(finding.onset))
             if finding.severity == "error":
                 self.good = self._place(self._checker.good)
-                self.safe = max(self.safe, min(self.good, self._clear()))
+                clear = self._place(self._checker.safe)
+                if self._stage == _BETWEEN:
+                    clear = min(clear, self.ended_at - 1)
+                self.safe = max(self.safe, clear)
                 self._stage = _OVER
                 right = False
             self._found.append(
@@ -330,6 +339,11 @@ class TaggedArguments:
         checker = self._compiled.checker("streaming", False)
         # a number is over only where something follows it
         return not any(one.severity == "error" for one in checker.feed(text + " "))
+
+    def _new_checker(self) -> JsonChecker:
+        checker = self._compiled.checker("streaming", False)
+        assert isinstance(checker, JsonChecker)
+        return checker
 
     def _is_valid(self, text: str) -> bool:
         checker = self._compiled.checker("streaming", False)

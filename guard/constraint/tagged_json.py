@@ -206,9 +206,11 @@ class TaggedChecker:
                     return used, None
             wrong = next((one for one in found if one.severity == "error"), None)
             if wrong is not None:
-                self.good = self._base + checker.good
-                self._clear = self._base + checker.safe
-                last = _moved(wrong, self._base)
+                wrong = _moved(wrong, self._base)
+                if last is None or wrong.onset >= last.onset:  # the reading that went furthest
+                    last = wrong
+                    self.good = self._base + checker.good
+                    self._clear = self._base + checker.safe
                 del self._documents[index]
         if self._documents or other is not None:
             last = self._clear = None
@@ -257,7 +259,7 @@ class TaggedChecker:
             safes = [checker.safe for checker in self._documents.values()]
             self.safe = self._base + min(safes) if self._release == "streaming" else 0
         elif self._release == "streaming":
-            self.safe = max(self.safe, self.good if self._clear is None else min(self.good, self._clear))
+            self.safe = max(self.safe, self.good if self._clear is None else self._clear)
 
     def _mismatch(self, char: str, at: int) -> Finding:
         shown = char if char.isprintable() else f"U+{ord(char):04X}"

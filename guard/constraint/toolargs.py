@@ -6,6 +6,7 @@ The rules:
   has ended: broken arguments, or arguments with something behind them, never look finished.
 - Anything that is no object from its first character on is held whole: it may be an object encoded twice, or one in a
   markdown fence, which lose nothing by being undone. What is undone is recorded.
+- Arguments are an object, as the API says, also where their schema leaves that open.
 - Arguments are never completed. What is cut, doubled or followed by something else is an error.
 - A call whose tool takes no arguments may leave them out.
 
@@ -201,7 +202,7 @@ class Arguments:
                 return "", self._cut(truncated)
             bare = (inner or "").strip(_SPACE)
             encoded_twice = bare.startswith("{") or (inner is not None and not bare and self._optional)
-            if encoded_twice and not self._takes(text):
+            if encoded_twice and (self._may_be_object() or not self._takes(text)):
                 steps.append(("tool.double_encoded", f"the arguments of {self._tool} were encoded twice"))
                 text = bare or "{}"
         if text.startswith("{"):
@@ -214,7 +215,15 @@ class Arguments:
         wrong: Outcomes = []
         for finding in (*checker.feed(text), *checker.finish(truncated)):
             wrong += self._told(finding)
+        if not self.failed and self._may_be_object():
+            # the schema leaves the type open, the API does not
+            message = "the arguments of a call are an object"
+            wrong += self._told(Finding("schema.type", "error", message, self._channel, 0, self._length))
         return ("", wrong) if self.failed else (text, steps + wrong)
+
+    def _may_be_object(self) -> bool:
+        checker = self._compiled.checker("streaming", False)
+        return not any(finding.severity == "error" for finding in checker.feed("{"))
 
     def _takes(self, text: str) -> bool:
         checker = self._compiled.checker("streaming", False)

@@ -373,3 +373,10 @@ def test_half_a_surrogate_pair_is_one_character_in_every_split(schema: dict[str,
             text, value = f"{{{text}: 1}}", {said: 1}
         found, _ = everything(schema, text)  # in every split
         assert judge.is_valid(value) == (not any(one.severity == "error" for one in found)), text
+
+
+def test_a_pair_of_surrogates_is_one_character_of_what_may_still_come() -> None:
+    for text, forced in (('"\\ud83d\\ude00', ""), ('"\\ud83d\\ude00x', '"'), ('"\\ude00x', '"')):
+        check = checker({"type": "string", "maxLength": 2})
+        check.feed(text)
+        assert check.forced() == forced

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,9 @@ FORMATS: dict[str, Any] = {
     "either": {"type": "or", "elements": [
         tag("<a>", json_of(PAIR), "</a>"), tag("<a>", json_of({"type": "string"}), "</a>"),
         {"type": "sequence", "elements": [{"type": "const_string", "value": one} for one in ("<a>", '{"no')]},
+    ]},
+    "two": {"type": "or", "elements": [
+        tag("<a>", json_of(CLOSED), "</a>"), tag("<a>", json_of({"properties": {"c": {"type": "string"}}}), "</a>"),
     ]},
     "alone": json_of(CLOSED),
     "no JSON": tag("<a>", {"type": "any_text"}, "</a>"),
@@ -124,7 +128,25 @@ def test_tags_and_the_json_in_them(name: str, text: str, error: tuple[str, int] 
 @given(
     st.sampled_from(list(FORMATS)),
     st.lists(
-        st.sampled_from(["<a>", "</a>", "<tool=f>", "</tool>", '{"a": 1, "b": 2}', "{", "3", '"', "x", ",", " ", "."])
+        st.sampled_from(
+            [
+                "<a>",
+                "</a>",
+                "<tool=f>",
+                "</tool>",
+                '{"a": 1, "b": 2}',
+                '{"a": "',
+                '{"c": 1',
+                '{"c": "',
+                "{",
+                "3",
+                '"',
+                "x",
+                ",",
+                " ",
+                ".",
+            ]
+        )
     ),
     st.data(),
 )
@@ -213,13 +235,27 @@ for _style in STYLED:
     }
 
 
-def written(style: str, *arguments: tuple[str, str]) -> str:
+def tagged(style: str, key: str, raw: str, *, is_text: bool) -> str:
     opening, closing = STYLED[style]
+    begun = opening.replace("{s}", "true" if is_text else "false").replace("{t}", "string" if is_text else "number")
+    return begun.replace("{}", key) + raw + closing
+
+
+def written(style: str, *arguments: tuple[str, str]) -> str:
+    told = [(key, raw, raw[:1] not in "[{0123456789" and raw not in ("null", "true")) for key, raw in arguments]
+    return "\n".join(tagged(style, key, raw, is_text=is_text) for key, raw, is_text in told)
+
+
+def written_by(style: str, value: Any) -> str | None:
+    """None for what cannot be written like this."""
+    if not isinstance(value, dict):
+        return None
     out = []
-    for key, value in arguments:
-        is_json = value[:1] in "[{0123456789" or value in ("null", "true")
-        begun = opening.replace("{s}", "false" if is_json else "true").replace("{t}", "number" if is_json else "string")
-        out.append(begun.replace("{}", key) + value + closing)
+    for key, one in value.items():
+        raw = one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)
+        if STYLED[style][1] in raw or any(char in key for char in '<>"\n'):
+            return None
+        out.append(tagged(style, key, raw, is_text=isinstance(one, str)))
     return "\n".join(out)
 
 

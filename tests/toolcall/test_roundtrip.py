@@ -223,3 +223,23 @@ def test_round_trip(family: Callable[[Arguments], str], arguments: Arguments, da
         assert isinstance(said, ToolRelease) or said.code == "tool.empty_arguments", said
         released += said.arguments if isinstance(said, ToolRelease) else ""
     assert json.loads(released) == arguments
+
+
+@pytest.mark.parametrize("family", [qwen_coder, mimo, glm, minimax])
+@pytest.mark.parametrize("space", ["\u2028", "\u2029", "\x0b", "\x0c", "\x1f", "\x85", "\u3000", "\xa0"])
+def test_a_closing_tag_within_a_value_reads_the_same_in_every_split(
+    family: Callable[[Arguments], str], space: str
+) -> None:
+    closing = "</arg_value>" if family is glm else "</parameter>"
+    text = family({"text": f"a{closing}{space}b{closing}{space}", "count": 3})
+
+    def read(pieces: list[str]) -> list[tuple[Any, ...]]:
+        parser = ContentToolParser("auto", TOOLS, ToolChoice())
+        out = [one for piece in pieces for one in parser.feed(TextDelta(0, "content", piece))] + parser.finish()
+        said = "".join(one.arguments for one in out if isinstance(one, TextCall))
+        left = "".join(one.text for one in out if isinstance(one, TextDelta))
+        return [(said, left)]
+
+    whole = read([text])
+    for size in (1, 2, 3):
+        assert read([text[at : at + size] for at in range(0, len(text), size)]) == whole

@@ -498,3 +498,21 @@ def test_nothing_more_of_a_call_leaves_behind_an_error() -> None:
     out += guard.feed(ToolDelta(0, 0, arguments="{}"))
     assert "tool.unknown_name" in [piece.code for piece in out if isinstance(piece, Finding)]
     assert guard.feed(ToolDelta(0, 0, arguments="1, ")) == []
+
+
+@pytest.mark.parametrize(
+    "schema", [{}, {"properties": {"a": {}}}, {"minProperties": 0}, {"anyOf": [{}, {"required": ["a"]}]}]
+)
+@pytest.mark.parametrize("arguments", ["[]", "7", '"text"', "true", '"[1]"', "[{}]"])
+def test_arguments_are_an_object_though_their_schema_leaves_it_open(schema: dict[str, Any], arguments: str) -> None:
+    guard = ToolCallGuard(parse_tools({"tools": [{"name": "f", "inputSchema": schema}]}), ToolChoice("auto"), mint=str)
+    out = [*guard.feed(ToolDelta(0, 0, "c", "f", arguments)), *guard.finish()]
+    assert "tool.invalid_arguments" in [one.code for one in out if isinstance(one, Finding) and one.severity == "error"]
+    assert "".join(one.arguments for one in out if isinstance(one, ToolRelease)) == ""
+
+
+def test_an_object_that_was_encoded_twice_is_one_though_its_schema_takes_text() -> None:
+    guard = ToolCallGuard(parse_tools({"tools": [{"name": "f", "inputSchema": {}}]}), ToolChoice("auto"), mint=str)
+    out = [*guard.feed(ToolDelta(0, 0, "c", "f", '"{\\"a\\": 1}"')), *guard.finish()]
+    assert "".join(one.arguments for one in out if isinstance(one, ToolRelease)) == '{"a": 1}'
+    assert "tool.double_encoded" in [one.code for one in out if isinstance(one, Repair)]

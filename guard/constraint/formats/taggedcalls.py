@@ -68,7 +68,7 @@ def _value(
         if not stop:
             raise Broken(f"the text ended in the argument {key[:40]!r}")
         after = yield from c.follows(*nexts, skip_space=True)
-        if after or not c.text[c.at :].strip():
+        if after or not c.text[c.at :].strip(" \t\r\n"):
             break
         sink(stop)
     if streams:
