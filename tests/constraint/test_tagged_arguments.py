@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import jsonschema_rs
@@ -52,4 +51,4 @@ def test_a_valid_object_is_never_refused_and_an_invalid_one_never_finished(seed:
                 assert whole[0] == [], (style, schema, text)
             elif style.startswith("deepseek"):  # there each value has one reading
                 assert whole[0] != [], (style, schema, text)
-                assert whole[1] < len(text)
+                assert whole[1] < len(text) or not text
