@@ -74,6 +74,12 @@ SCENARIOS = (
         Load("s10j", 64, 64, TOKENS),
         goals={"cpu_us": 24},
     ),
+    Scenario(
+        "call",
+        "the same, each a tool call with such a document as its arguments",
+        Load("s10c", 64, 64, TOKENS),
+        goals={"cpu_us": 24},
+    ),
     Scenario("spread", "the same, but every stream at a moment of its own", Load("p10", 64, 64, TOKENS)),
     Scenario("flat", "64 streams x 256 chunks, as fast as they go, twice over", Load("flat", 64, 128, TOKENS)),
     Scenario(
@@ -82,6 +88,12 @@ SCENARIOS = (
         Load("flat", 1, 200, 16),
         "request",
         {"first_us": 300},
+    ),
+    Scenario(
+        "prompt",
+        "a prompt of 200,000 tokens (800 KB), one at a time, 16 chunks, to the first text",
+        Load("flat", 1, 20, 16, prompt_bytes=800_000),
+        "request",
     ),
     Scenario("whole1", "256 tokens not streamed, one at a time", Load("flat", 1, 100, TOKENS, False), "request", WHOLE),
     Scenario(

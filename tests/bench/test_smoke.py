@@ -32,7 +32,7 @@ def engine(native: Native) -> Iterator[DummyEngine]:
         yield running
 
 
-@pytest.mark.parametrize("model", ["p2", "s2", "flat", "s2j"])
+@pytest.mark.parametrize("model", ["p2", "s2", "flat", "s2j", "s2c"])
 def test_every_chunk_of_every_stream_arrives(native: Native, engine: DummyEngine, model: str) -> None:
     seen = run_load(native, engine.port, Load(model, streams=8, requests=16, tokens=40))
     assert seen["requests"] == 16

@@ -6,7 +6,7 @@
  *   pN    one chunk each N ms, the streams spread evenly over the interval
  *   sN    one chunk each N ms, all streams at the same moment, as an engine's steps do
  *   flat  one chunk a write, as fast as the socket takes them, the streams in turn
- * A j after it (s10j): the text is a JSON document.
+ * A j after it (s10j): the text is a JSON document; a c (s10c): it is the arguments of a tool call.
  * A request without "stream":true is answered whole, at once. Requests are trusted: they are searched, not parsed.
  */
 #define _GNU_SOURCE
@@ -122,20 +122,32 @@ static size_t event(const struct connection *c, const char *choices, size_t size
     return (size_t)sprintf(out, "%x\r\n%.*s\r\n", (unsigned)n, n, body);
 }
 
+static bool calls(const struct connection *c) { return strchr(c->model, 'c') != NULL; }
+
 static size_t text_event(struct connection *c, char *out) {
-    static const char HEAD[] = "{\"index\":0,\"delta\":{\"content\":\"", TAIL[] = "\"},\"logprobs\":null,\"finish_reason\":null}";
+    static const char TEXT[] = "{\"index\":0,\"delta\":{\"content\":\"", CALL[] =
+        "{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"";
     char piece[PIECE_MAX], choice[256];
-    size_t size = text_next(&c->text, piece), n = sizeof HEAD - 1;
-    memcpy(choice, HEAD, n);
+    size_t size = text_next(&c->text, piece), n = (size_t)sprintf(choice, "%s", calls(c) ? CALL : TEXT);
     n += escape(piece, size, choice + n);
-    memcpy(choice + n, TAIL, sizeof TAIL - 1);
-    return event(c, choice, n + sizeof TAIL - 1, "", out);
+    n += (size_t)sprintf(choice + n, "\"%s},\"logprobs\":null,\"finish_reason\":null}", calls(c) ? "}}]" : "");
+    return event(c, choice, n, "", out);
+}
+
+/* What a call begins with: its id and name. */
+static size_t call_event(struct connection *c, char *out) {
+    char choice[256];
+    int n = snprintf(choice, sizeof choice,
+                     "{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_%016lx\",\"type\":\"function\","
+                     "\"function\":{\"name\":\"note\",\"arguments\":\"\"}}]},\"logprobs\":null,\"finish_reason\":null}", c->id);
+    return event(c, choice, (size_t)n, "", out);
 }
 
 static size_t closing(struct connection *c, char *out) {
-    static const char LAST[] = "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_reason\":null}";
-    char usage[128];
-    size_t n = event(c, LAST, sizeof LAST - 1, "", out);
+    char usage[128], last[128];
+    int size = snprintf(last, sizeof last, "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"%s\",\"stop_reason\":null}",
+                        calls(c) ? "tool_calls" : "stop");
+    size_t n = event(c, last, (size_t)size, "", out);
     if (c->usage) {
         snprintf(usage, sizeof usage, ",\"usage\":{\"prompt_tokens\":57,\"total_tokens\":%ld,\"completion_tokens\":%ld}",
                  57 + c->count, c->count);
@@ -147,8 +159,9 @@ static size_t closing(struct connection *c, char *out) {
 /* The next chunk of a stream, and its end with the last one. */
 static bool step(int fd) {
     struct connection *c = connections[fd];
-    char data[4 * EVENT_MAX];
-    size_t n = text_event(c, data);
+    char data[5 * EVENT_MAX];
+    size_t n = !c->sent && calls(c) ? call_event(c, data) : 0;
+    n += text_event(c, data + n);
     if (++c->sent == c->count) {
         n += closing(c, data + n);
         c->pace = IDLE;

@@ -50,10 +50,10 @@ static struct {
 static const char *model;
 static int port, epoll_fd;
 static long streams, wanted, tokens, begun, ended, fill = 400;
-static bool streamed;
+static bool streamed, calling;
 static double *first_us, *gaps_us, *request_us;
 static size_t gap_count, first_count;
-static char *prompt, format[sizeof SCHEMA + 128]; /* the response_format of a document */
+static char *prompt, format[sizeof SCHEMA + 160]; /* the response_format of a document, or the tool */
 
 static void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 static void fail(const char *format, ...) {
@@ -151,7 +151,7 @@ static const char *find(const char *from, size_t size, const char *what) {
 }
 
 static void take_json(struct connection *c, const char *data, size_t size) {
-    const char *text = find(data, size, "\"content\":\"");
+    const char *text = find(data, size, calling ? "\"arguments\":\"" : "\"content\":\"");
     if (text && *text != '"') {
         size_t before = c->at;
         match(c, text, data + size);
@@ -163,7 +163,8 @@ static void take_json(struct connection *c, const char *data, size_t size) {
     }
     const char *reason = find(data, size, "\"finish_reason\":\"");
     if (reason) {
-        if (strncmp(reason, "stop\"", 5)) fail("finish_reason %.16s", reason);
+        const char *right = calling ? "tool_calls\"" : "stop\"";
+        if (strncmp(reason, right, strlen(right))) fail("finish_reason %.16s", reason);
         c->finished = true;
     }
     if (!text && !reason && find(data, size, "\"error\":")) fail("an error: %.*s", (int)size, data);
@@ -291,8 +292,12 @@ int main(int argc, char **argv) {
     long seconds = atol(argv[7]);
     if (argc > 8) fill = atol(argv[8]);
     if (streams < 1 || wanted < 1 || tokens < 1 || seconds < 1 || fill < 1) fail("counts must be positive");
-    if (strchr(model, 'j')) {
-        if (tokens < DOCUMENT_MIN) fail("a JSON document has %d tokens at least", DOCUMENT_MIN);
+    calling = strchr(model, 'c') != NULL;
+    if (calling && !streamed) fail("a call is only made in a stream");
+    if (strpbrk(model, "jc") && tokens < DOCUMENT_MIN) fail("a JSON document has %d tokens at least", DOCUMENT_MIN);
+    if (calling) {
+        sprintf(format, ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"note\",\"parameters\":%s}}]", SCHEMA);
+    } else if (strchr(model, 'j')) {
         sprintf(format, ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"rows\",\"schema\":%s}}", SCHEMA);
     }
     first_us = room(NULL, sizeof(double) * (size_t)wanted);
@@ -332,7 +337,11 @@ int main(int argc, char **argv) {
             if (!(ready[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))) continue;
             ssize_t n = recv(c->fd, data, READ_MAX, MSG_DONTWAIT);
             if (n < 0 && errno == EAGAIN) continue;
-            if (n <= 0) fail("the connection ended%s", c->busy ? " in mid-answer" : "");
+            if (n <= 0 && c->busy) fail("the connection ended in mid-answer");
+            if (n <= 0) { /* it has no more to do, and its server has waited long enough */
+                close(c->fd);
+                continue;
+            }
             seen.bytes += (unsigned long long)n;
             seen.reads++;
             take(c, data, (size_t)n);

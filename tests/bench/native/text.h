@@ -2,7 +2,7 @@
  * generator, cut into pieces of about four characters as a tokenizer would. Both sides make it from the seed alone.
  *
  * A model with a j in its name answers with a JSON document under SCHEMA instead: rows of a number and a note of such
- * words, whole with the last piece. */
+ * words, whole with the last piece. One with a c in its name calls a tool with that document as its arguments. */
 #ifndef BENCH_TEXT_H
 #define BENCH_TEXT_H
 
@@ -66,7 +66,7 @@ static inline void text_seed(struct text *t, uint64_t seed) {
 
 static inline void text_seed_for(struct text *t, uint64_t seed, const char *model, long count) {
     text_seed(t, seed);
-    if (strchr(model, 'j')) t->left = count, t->place = -2;
+    if (strpbrk(model, "jc")) t->left = count, t->place = -2;
 }
 
 static inline size_t text_document(struct text *t, char out[PIECE_MAX]) {
