@@ -17,7 +17,7 @@ from guard.trace.layout import SHARDING, Layout
 from guard.trace.overview import overview
 from guard.trace.record import OutcomeRecord, RequestRecord
 from guard.trace.rows import TABLES, rows
-from guard.trace.store import Target, Unavailable, open_store, parse_dsn
+from guard.trace.store import QueryError, Target, Unavailable, open_store, parse_dsn
 from tests.clickhouse_server import Server
 
 Make = Callable[..., RequestRecord]
@@ -127,6 +127,19 @@ def test_every_migration_has_a_form_for_a_cluster() -> None:
     assert schema.forms(msgspec.structs.replace(target, cluster="")) == [
         statement for migration in schema.migrations() for statement in schema.statements(migration.text)
     ]
+
+
+@pytest.mark.parametrize("replicated", [True, False])
+def test_clickhouse_reads_every_statement_for_a_cluster(server: Server, replicated: bool) -> None:
+    """Its own parser, on what no test can run: this engine comes without Keeper."""
+    store = ClickHouseStore(parse_dsn(server.dsn("default")), read_only=True)
+    for form in schema.forms(Target(embedded=False, database="evidence", cluster="main", replicated=replicated)):
+        (row,) = store.query("SELECT formatQuery({text:String}) AS text", {"text": form})
+        assert ("ON CLUSTER main" in row["text"]) == replicated
+        assert "Replicated" not in row["text"] or replicated
+    with pytest.raises(QueryError):
+        store.query("SELECT formatQuery('CREATE TABLE t ON CLUSTER (a UInt8) ENGINE = ReplicatedMergeTree')")
+    store.close()
 
 
 def test_a_form_that_is_not_known_is_refused() -> None:
