@@ -76,7 +76,7 @@ class Inserter:
         for place, name, kind, head in columns:
             out += head
             context.start_column(name)
-            kind.write_column(_shaped(name, kind, values[place]), out, context)
+            _write(kind, _shaped(name, kind, values[place]), out, context)
         data = get_compressor(self._compression).compress_block(out) if self._compression else out
         return Block(tuple(column.name for column in columns), data)
 
@@ -133,6 +133,20 @@ def _text(text: str) -> bytes:
     encoded = text.encode()
     write_leb128(len(encoded), out)
     return bytes(out + encoded)
+
+
+def _write(kind: ClickHouseType, values: Values, out: bytearray, context: InsertContext) -> None:
+    """Most columns of words and of optional numbers say the same in every row of a block, and that is said once."""
+    count = len(values)
+    if not (kind.low_card or kind.nullable) or values[0] != values[-1] or values.count(values[0]) != count:
+        kind.write_column(values, out, context)
+        return
+    one = bytearray()
+    kind.write_column(values[:1], one, context)
+    if kind.low_card:  # ends with how many keys there are, and those: a byte each where the dictionary is short
+        out += one[:-9] + count.to_bytes(8, "little") + one[-1:] * count
+    else:  # which are null, and then all of them
+        out += one[:1] * count + one[1:] * count
 
 
 def _shaped(name: str, kind: ClickHouseType, values: Values) -> Values:
