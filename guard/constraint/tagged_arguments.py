@@ -61,6 +61,8 @@ _SAYS_TEXT: Final = {"true": True, "false": False, "string": True}
 _SPACE: Final = " \t\r\n"
 _ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
 _MOST_READINGS: Final = 64
+_MOST_WORK: Final = 2_000_000
+"""Characters that are read again for the sake of other readings, in all: about half a second."""
 
 _BETWEEN, _HEAD, _TEXT, _JSON, _HELD, _CLOSING, _OVER = range(7)
 
@@ -92,6 +94,8 @@ class TaggedArguments:
         self._types: Types | None = None
         self._text_only = False
         self._reader = JsonReader(Sink())
+        self._looked = self._read = 0  # how much of what is left was searched, and read as JSON
+        self._work = 0
         self._found: list[Finding] = []
         self._write("{", 0)
 
@@ -192,6 +196,8 @@ class TaggedArguments:
             self._reader = JsonReader(Sink(), self._at)
         else:
             self._stage = _HELD
+            self._reader = JsonReader(Sink())
+            self._looked = self._read = 0
         return self._stage != _TEXT or self._write('"', begins)  # what says that it is text may be wrong already
 
     def _text(self) -> bool:
@@ -239,20 +245,41 @@ class TaggedArguments:
             self._stage = _TEXT
             return self._write('"', self._at)
         closing = self._style.closing
-        end = self._left.find(closing)
-        while end >= 0 and not self._text_only and _goes_on(self._left[:end]):
+        end = self._left.find(closing, self._looked)
+        while end >= 0 and not self._text_only and self._goes_on(end):
             end = self._left.find(closing, end + 1)
         if end < 0:
+            self._looked = max(self._looked, len(self._left) - len(closing) + 1)
             return False
         readings = _readings(self._left[:end], STRING_ONLY if self._text_only else self._types)
         before = "".join(self._parts)
-        chosen = next((one for one in readings if self._stands(before + one)), readings[0])
+        chosen = next(
+            (one for one in readings if self._affords(len(before)) and self._stands(before + one)), readings[0]
+        )
         self._open[len(self._parts)] = readings
         if not self._write(chosen, self._at):
             return False
         self._take(end)
         self._close()
         return True
+
+    def _goes_on(self, end: int) -> bool:
+        """Whether what is left is up to there the beginning of a JSON object or array, and no more."""
+        self._looked = end + 1
+        if self._read < 0 or self._left.lstrip(_SPACE)[:1] not in ("{", "["):
+            return False
+        try:
+            self._reader.feed(self._left[self._read : end])
+        except JsonError:
+            self._read = -1
+            return False
+        self._read = end
+        return self._reader.mode != DONE
+
+    def _affords(self, characters: int) -> bool:
+        """Whether so much may be read once more to find out which reading is meant."""
+        self._work += characters
+        return self._work <= _MOST_WORK
 
     def _close(self) -> None:
         self._take(len(self._style.closing))
@@ -265,7 +292,7 @@ class TaggedArguments:
         at = self.ended_at
         if self._open and not self._is_valid(whole + "}"):
             ways = islice(product(*self._open.values()), _MOST_READINGS)
-            fitting = (self._read_as(way) for way in ways)
+            fitting = (self._read_as(way) for way in ways if self._affords(len(whole)))
             if any(self._is_valid(one + "}") for one in fitting):
                 self._over(at, trailing)
                 return
@@ -377,18 +404,6 @@ def _is_json(text: str) -> bool:
         return reader.feed(text) == len(text) and reader.finish()
     except JsonError:
         return False
-
-
-def _goes_on(text: str) -> bool:
-    """Whether this is the beginning of a JSON object or array, and no more."""
-    if text.lstrip(_SPACE)[:1] not in ("{", "["):
-        return False
-    reader = JsonReader(Sink())
-    try:
-        reader.feed(text)
-    except JsonError:
-        return False
-    return reader.mode != DONE
 
 
 def _overlap(text: str, stop: str) -> int:
