@@ -1,198 +1,30 @@
 """An HTTP/1.1 client for engines: one keep-alive pool an engine, bodies read as they come.
 
 Rules.
-- A response's body is whatever has arrived since it was last asked for: one wake of the reader a socket read.
-- One timer an exchange. It is not re-armed with every read: when it fires it compares the time last seen and sleeps on.
-- Reading pauses while more than an eighth of a megabyte waits for the reader; the engine is not blamed for that time.
-- Closing an unfinished body closes the socket at once: that is how an engine learns that its work is not wanted.
-- A connection goes back to the pool only when its response was complete and both sides keep it alive. A pooled
-  connection that turns out to be dead before the first byte of a response is replaced once by a fresh one.
+- A pooled connection that turns out to be dead before the first byte of a response is replaced once by a fresh one.
 - All that an engine sends is bounded: head, error bodies, whole answers; a stream is bounded by its reader.
+
+What is done for every read of a socket is in http_connection.py and http_exchange.py; here is what waits.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections import deque
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
-import httptools
-
 from guard.engines.contract import EngineError
+from guard.engines.http_connection import Connection
 from guard.engines.http_exchange import Exchange, NeverAnswered, TransferError
 
-MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_WHOLE_BYTES: Final = 64 * 1024 * 1024
 IDLE_SECONDS: Final = 4.0
 """How long a connection waits for its next request: less than the 5 s after which uvicorn and cpp-httplib close it."""
 MAX_IDLE: Final = 64
-
-
-class _Connection(asyncio.Protocol):
-    """One socket and the response parser on it."""
-
-    def __init__(self, pool: HttpPool) -> None:
-        self._pool = pool
-        self.transport: asyncio.Transport | None = None
-        self.exchange: Exchange | None = None
-        self.idle_since = 0.0
-        self.closed = False
-        self._paused = False
-        self._fresh_parser()
-
-    def _fresh_parser(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self._answered = False  # a byte of this response has come
-        self._head_done = False
-        self._head_bytes = 0
-        self._status = 0
-        self._headers: dict[str, str] = {}
-        self._finished = False
-        self._keep_alive = False
-
-    def send(self, exchange: Exchange, data: bytes) -> None:
-        self._fresh_parser()
-        self.exchange = exchange
-        exchange.begin(self)
-        assert self.transport is not None
-        self.transport.write(data)
-
-    def pause(self) -> None:
-        if not self._paused and self.transport is not None:
-            self._paused = True
-            self.transport.pause_reading()
-
-    def resume(self) -> None:
-        if self._paused and self.transport is not None:
-            self._paused = False
-            self.transport.resume_reading()
-
-    def abandon(self) -> None:
-        """Close the socket now; whoever waits for this exchange has been told."""
-        self.exchange = None
-        self.closed = True
-        if self.transport is not None:
-            self.transport.abort()
-
-    # --- asyncio.Protocol ----------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        raw = transport.get_extra_info("socket")
-        if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
-            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def data_received(self, data: bytes) -> None:
-        if self.exchange is None:
-            self.abandon()  # an idle connection has nothing to say
-            return
-        self._answered = True
-        if not self._head_done:
-            self._head_bytes += len(data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._fail("the engine wants to switch protocols")
-        except httptools.HttpParserError as error:
-            if self._finished:
-                self.closed = True  # bytes after a complete response: it stands, the connection does not
-            else:
-                self._fail(f"the engine's answer is no HTTP: {error}")
-        self._after_read()
-
-    def _after_read(self) -> None:
-        if self.exchange is not None and not self._head_done and self._head_bytes > MAX_HEAD_BYTES:
-            self._fail(f"the engine's response head is longer than {MAX_HEAD_BYTES} bytes")
-        exchange = self.exchange
-        if exchange is not None:
-            exchange.on_read()
-        if self._finished:
-            self._release()
-
-    def eof_received(self) -> bool:
-        self._ended(None)
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._ended(exc)
-        self.closed = True
-        self._pool.forget(self)
-
-    def _ended(self, exc: Exception | None) -> None:
-        self.closed = True
-        exchange, self.exchange = self.exchange, None
-        if exchange is None:
-            return
-        if not self._answered:
-            exchange.on_error(NeverAnswered(str(exc) if exc else "closed without an answer"))
-        elif not self._head_done:
-            exchange.on_error(TransferError("protocol", "the connection ended within the response head"))
-        elif exc is None and not ({"content-length", "transfer-encoding"} & self._headers.keys()):
-            exchange.on_complete()  # a body that is framed by the end of the connection
-        else:
-            why = f": {exc.__class__.__name__}" if exc else ""
-            exchange.on_error(TransferError("cut", f"the connection ended in the middle of the answer{why}"))
-
-    def _fail(self, message: str) -> None:
-        exchange = self.exchange
-        self.abandon()
-        if exchange is not None:
-            exchange.on_error(TransferError("protocol", message))
-
-    def _release(self) -> None:
-        """The response is complete: the connection is free, or it closes."""
-        exchange, self.exchange = self.exchange, None
-        self._finished = False
-        if exchange is not None:
-            exchange.on_complete()
-        transport = self.transport
-        if transport is None or self.closed:
-            self.abandon()
-        elif self._keep_alive and not transport.is_closing() and not transport.get_write_buffer_size():
-            self.resume()
-            self._pool.give_back(self)
-        else:
-            self.closed = True
-            transport.close()
-
-    # --- httptools -----------------------------------------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        if self._finished:
-            self.closed = True  # an answer to no question
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._finished:
-            return
-        key = name.decode("latin-1").lower()
-        text = value.decode("latin-1")
-        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
-
-    def on_headers_complete(self) -> None:
-        if self._finished:
-            return
-        status = self._parser.get_status_code()
-        if 100 <= status < 200:
-            self._headers = {}
-            return
-        self._status = status
-        self._head_done = True
-        if self.exchange is not None:
-            self.exchange.on_head(status, self._headers)
-
-    def on_body(self, body: bytes) -> None:
-        if self.exchange is not None and not self._finished:
-            self.exchange.on_body(body)
-
-    def on_message_complete(self) -> None:
-        if self._head_done:
-            self._finished = True
-            self._keep_alive = self._parser.should_keep_alive()  # the parser knows only now
 
 
 class HttpPool:
@@ -220,8 +52,8 @@ class HttpPool:
         lines |= {name.lower(): value for name, value in (headers or {}).items()}
         self._head = "".join(f"{_token(name)}: {_value(value)}\r\n" for name, value in lines.items())
         self._connect_timeout = connect_timeout
-        self._idle: deque[_Connection] = deque()
-        self._all: set[_Connection] = set()
+        self._idle: deque[Connection] = deque()
+        self._all: set[Connection] = set()
         self._closed = False
 
     async def send(
@@ -254,7 +86,7 @@ class HttpPool:
             exchange = Exchange(loop, first, between, max(0.001, deadline - loop.time()))
             connection.send(exchange, data)
             try:
-                await exchange.head()
+                await _head(exchange)
             except NeverAnswered as error:
                 if reused:
                     fresh = True
@@ -277,7 +109,7 @@ class HttpPool:
                 exchange.on_error(TransferError("cut", "the engine was closed on this side"))
         self._idle.clear()
 
-    def _take(self, now: float) -> _Connection | None:
+    def _take(self, now: float) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
             if connection.closed or connection.transport is None or connection.transport.is_closing():
@@ -288,15 +120,16 @@ class HttpPool:
             return connection
         return None
 
-    async def _connect(self, budget: float) -> _Connection:
+    async def _connect(self, budget: float) -> Connection:
         if self._closed:
             raise EngineError("connect", "the engine is closed on this side")
         loop = asyncio.get_running_loop()
+        new: Any = lambda: Connection(self)  # noqa: E731  it is no asyncio.Protocol by name
         timeout = max(0.001, min(self._connect_timeout, budget))
         try:
             async with asyncio.timeout(timeout):
                 _, connection = await loop.create_connection(
-                    lambda: _Connection(self),
+                    new,
                     self._host,
                     self._port,
                     ssl=self._tls,
@@ -309,9 +142,9 @@ class HttpPool:
             message = f"no connection to {self._host}:{self._port}: {error.strerror or error}"
             raise EngineError("connect", message) from error
         self._all.add(connection)
-        return connection
+        return cast(Connection, connection)
 
-    def give_back(self, connection: _Connection) -> None:
+    def give_back(self, connection: Connection) -> None:
         if self._closed:
             connection.abandon()
             return
@@ -321,10 +154,43 @@ class HttpPool:
         while len(self._idle) > MAX_IDLE or now - self._idle[0].idle_since > IDLE_SECONDS:
             self._idle.popleft().abandon()
 
-    def forget(self, connection: _Connection) -> None:
+    def forget(self, connection: Connection) -> None:
         self._all.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
+
+
+async def read(exchange: Exchange) -> bytes:
+    """What has come of the body since the last call; waits when that is nothing; empty at the end. Raises
+    TransferError."""
+    while (data := exchange.take()) is None:
+        await exchange.more()
+    return data
+
+
+async def whole(exchange: Exchange, limit: int, *, partial: bool = False) -> bytes:
+    """The whole body, or its first ``limit`` bytes (the connection is then closed). ``partial``: what came of a body
+    that broke off is good enough. Raises TransferError."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while data := await read(exchange):
+            exchange.progress()
+            parts.append(data)
+            size += len(data)
+            if size > limit:
+                exchange.close()
+                break
+    except TransferError:
+        if not partial:
+            raise
+    return b"".join(parts)[:limit]
+
+
+async def _head(exchange: Exchange) -> None:
+    """Wait for status and headers. Raises TransferError or NeverAnswered."""
+    while not exchange.has_head():
+        await exchange.more()
 
 
 def _token(name: str) -> str:

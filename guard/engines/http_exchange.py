@@ -1,9 +1,15 @@
 """One HTTP exchange as whoever reads it sees it: head, body as it comes, the time limits, the end.
 
-The connection that carries it calls the ``on_...`` methods; the reader awaits ``head`` and ``read``. Neither waits for
-the other: what has come is kept here (reading pauses when it is too much), and one timer watches the clock. A reader
-that waits may leave a ``relay`` to be called after each read of the socket instead of being woken; it takes what has
-come, and wakes the reader itself if anything is left for it to do.
+The connection that carries it calls the ``on_...`` methods; the reader takes what has come, and awaits ``more``.
+Neither waits for the other. Rules.
+
+- Reading pauses while more than an eighth of a megabyte waits for the reader; the engine is not blamed for that time.
+- One timer an exchange. It is not re-armed with every read: when it fires it compares the time last seen and sleeps on.
+- Closing an unfinished body closes the socket at once: that is how an engine learns that its work is not wanted.
+- A reader that waits may leave a ``relay`` to be called after each read of the socket instead of being woken; it takes
+  what has come, and wakes the reader itself if anything is left for it to do.
+
+No coroutine is here, so that it can be compiled; what waits on it is in http.py.
 """
 
 from __future__ import annotations
@@ -42,7 +48,7 @@ class Carrier(Protocol):
 
 
 class Exchange:
-    """One request and its response. ``status`` and ``headers`` (lower-case names) are there once ``head`` returned."""
+    """One request and its response. ``status`` and ``headers`` (lower-case names) are there with ``has_head``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, first: float, between: float, total: float) -> None:
         self.status = 0
@@ -52,6 +58,7 @@ class Exchange:
         self._connection: Carrier | None = None
         self._chunks: list[bytes] = []
         self._unread = 0
+        self._paused = False
         self._waiter: asyncio.Future[None] | None = None
         self._head_seen = False
         self._complete = False
@@ -66,22 +73,15 @@ class Exchange:
 
     # --- for whoever reads ---------------------------------------------------------------------------------------
 
-    async def head(self) -> None:
-        """Wait for status and headers. Raises TransferError or NeverAnswered."""
-        while not self._head_seen:
-            if self._error is not None:
-                raise self._error
-            await self.more()
-
-    async def read(self) -> bytes:
-        """What has come since the last call; waits when that is nothing; empty at the end. Raises TransferError."""
-        while (data := self.take()) is None:
-            await self.more()
-        return data
+    def has_head(self) -> bool:
+        """Whether status and headers are there. Raises TransferError or NeverAnswered when they will not come."""
+        if not self._head_seen and self._error is not None:
+            raise self._error
+        return self._head_seen
 
     def take(self, most: int | None = None) -> bytes | None:
-        """``read`` without the waiting: None when nothing has come. ``most``: no further piece is taken once there are
-        so many bytes."""
+        """What has come of the body since the last call: None when that is nothing, empty at the end. ``most``: no
+        further piece is taken once there are so many bytes. Raises TransferError."""
         chunks = self._chunks
         if not chunks:
             if self._complete:
@@ -100,7 +100,8 @@ class Exchange:
             data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
             chunks.clear()
         self._unread -= len(data)
-        if self._unread <= PAUSE_BYTES and self._connection is not None:
+        if self._paused and self._unread <= PAUSE_BYTES and self._connection is not None:
+            self._paused = False
             self._connection.resume()
         return data
 
@@ -108,24 +109,6 @@ class Exchange:
         """Done when there is something to take, or the end; one at a time."""
         self._waiter = waiter = self._loop.create_future()
         return waiter
-
-    async def whole(self, limit: int, *, partial: bool = False) -> bytes:
-        """The whole body, or its first ``limit`` bytes (the connection is then closed). ``partial``: what came of a
-        body that broke off is good enough. Raises TransferError."""
-        parts: list[bytes] = []
-        size = 0
-        try:
-            while data := await self.read():
-                self.progress()
-                parts.append(data)
-                size += len(data)
-                if size > limit:
-                    self.close()
-                    break
-        except TransferError:
-            if not partial:
-                raise
-        return b"".join(parts)[:limit]
 
     def progress(self) -> None:
         """The reader got something out of what it read: the wait for the next piece begins now."""
@@ -171,6 +154,7 @@ class Exchange:
         self._chunks.append(data)
         self._unread += len(data)
         if self._unread > PAUSE_BYTES and self._connection is not None:
+            self._paused = True
             self._connection.pause()
         if self.relay is None:
             self.wake()

@@ -1,8 +1,7 @@
 """Engines that speak the OpenAI HTTP API: vLLM, SGLang, TensorRT-LLM, llama.cpp, Dynamo and whatever resembles it.
 
-The wire in both directions is pure code beside this (dialects.py, openai_reader.py); here is only the socket. A batch
-is what one read of the socket held. An engine that answers a stream request with one JSON object is read as well. Once
-[DONE] was seen, the body has ``LINGER_SECONDS`` to end.
+The wire in both directions is pure code beside this (dialects.py, openai_reader.py); here is only the socket, and the
+waiting for it. An engine that answers a stream request with one JSON object is read as well.
 """
 
 from __future__ import annotations
@@ -11,42 +10,22 @@ import asyncio
 import json
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from guard.engines.contract import Capabilities, EngineError, EngineRequest, Health, Raw
 from guard.engines.dialects import WireRequest, capabilities, write_request
 from guard.engines.error_body import read_error_body, retry_after_seconds
-from guard.engines.http import MAX_ERROR_BYTES, MAX_WHOLE_BYTES, HttpPool
+from guard.engines.http import MAX_ERROR_BYTES, MAX_WHOLE_BYTES, HttpPool, whole
 from guard.engines.http_exchange import Exchange, TransferError
+from guard.engines.intake import Intake, Reader
 from guard.engines.openai_reader import OpenAIReader
 from guard.engines.sse import MAX_EVENT_BYTES
 from guard.events import Fault, StreamEvent
 
-TAKEN_BYTES: Final = 32 * 1024
-"""How much is read on at once where more than one read of the socket waits: for a slow caller it is not all in memory
-three times, as bytes, as events and as what is sent."""
-
-LINGER_SECONDS: Final = 2.0
 HEALTH_SECONDS: Final = 5.0
 _NO_STREAM: Final = ("text/html", "application/xhtml", "text/xml", "application/xml", "image/", "application/pdf")
-
-
-class Reader(Protocol):
-    """Bytes of a body in, events out. ``done``: the end mark was seen; ``ended``: nothing more will come of it."""
-
-    @property
-    def done(self) -> bool: ...
-
-    @property
-    def ended(self) -> bool: ...
-
-    def feed(self, data: bytes) -> list[StreamEvent]: ...
-
-    def end(self, clean: bool = True) -> list[StreamEvent]: ...
-
-    def whole(self, body: bytes) -> list[StreamEvent]: ...
 
 
 class HttpStream:
@@ -57,108 +36,54 @@ class HttpStream:
         self.raw = raw
         self._exchange = exchange
         self._reader = reader
+        self._intake = Intake(exchange, reader)
         self._whole = exchange.headers.get("content-type", "").lower().startswith("application/json")
-        self._ended = False
-        self._lingers = False
-        self._taker: Callable[[list[StreamEvent]], bool] | None = None
-        self._left: list[StreamEvent] | None = None  # by the relay, for the iterator
-        self._failure: Exception | None = None
 
     def relay(self, take: Callable[[list[StreamEvent]], bool]) -> None:
         """See EngineStream."""
-        self._taker = take
-
-    def _relayed(self) -> None:
-        """The socket was read while the iterator waits."""
-        exchange = self._exchange
-        try:
-            events = self._reader.feed(exchange.take() or b"")
-            if not events:
-                return
-            exchange.progress()
-            if self._reader.done or self._reader.ended:
-                self._left = events
-            elif self._taker is not None and self._taker(events):
-                return
-            else:
-                self._left = []
-        except Exception as error:  # for whoever iterates: here it would be the connection's
-            self._failure = error
-        exchange.relay = None
-        exchange.wake()
+        self._intake.taker = take
 
     def __aiter__(self) -> HttpStream:
         return self
 
     async def __anext__(self) -> list[StreamEvent]:
-        if self._ended:
+        intake = self._intake
+        if intake.ended:
             raise StopAsyncIteration
         if self._whole:
             return await self._read_whole()
-        exchange, reader = self._exchange, self._reader
-        while True:
-            try:
-                data = exchange.take(TAKEN_BYTES)
-            except TransferError as error:
-                return self._end(error)
-            if data is None:
-                await self._more()
-                if self._left is None:
-                    continue
-                events, self._left = self._left, None
-                if not events:
-                    return events
-            elif not data:
-                self._ended = True
-                return reader.end(clean=True)
-            else:
-                events = reader.feed(data)
-            if events:
-                exchange.progress()
-                if reader.ended:
-                    self._ended = True
-                    exchange.close()
-                elif reader.done and not self._lingers:
-                    self._lingers = True
-                    exchange.linger(LINGER_SECONDS)
-                return events
+        while (events := intake.next()) is None:
+            await self._more()
+            if intake.ended:  # closed from this side meanwhile
+                raise StopAsyncIteration
+        return events
 
     async def _more(self) -> None:
         """Until there is something that the iterator must see."""
         exchange = self._exchange
-        if self._taker is None:
+        if self._intake.taker is None:
             await exchange.more()
             return
-        exchange.relay = self._relayed
+        exchange.relay = self._intake.relayed
         try:
             await exchange.more()
         finally:
             exchange.relay = None
-        if self._failure is not None:
-            raise self._failure
-
-    def _end(self, error: TransferError) -> list[StreamEvent]:
-        if self._ended:  # closed from this side meanwhile
-            raise StopAsyncIteration
-        self._ended = True
-        self._exchange.close()
-        events = self._reader.end(clean=False)
-        if events and isinstance(events[-1], Fault):
-            events[-1] = Fault(error.kind, error.message)
-        return events
 
     async def _read_whole(self) -> list[StreamEvent]:
         try:
-            body = await self._exchange.whole(MAX_WHOLE_BYTES + 1)
+            body = await whole(self._exchange, MAX_WHOLE_BYTES + 1)
         except TransferError as error:
-            return self._end(error)
-        self._ended = True
+            if self._intake.ended:
+                raise StopAsyncIteration from error
+            return self._intake.fail(error)
+        self._intake.ended = True
         if len(body) > MAX_WHOLE_BYTES:
             return [Fault("protocol", f"the engine's answer is longer than {MAX_WHOLE_BYTES} bytes")]
         return self._reader.whole(body)
 
     async def aclose(self) -> None:
-        self._ended = True
+        self._intake.ended = True
         self._exchange.close()
 
 
@@ -272,7 +197,7 @@ class OpenAIHttpEngine:
             "GET", path, first=HEALTH_SECONDS, between=HEALTH_SECONDS, total=2 * HEALTH_SECONDS
         )
         try:
-            return exchange.status, await exchange.whole(MAX_WHOLE_BYTES)
+            return exchange.status, await whole(exchange, MAX_WHOLE_BYTES)
         except TransferError as error:
             raise EngineError(error.kind, error.message) from error
         finally:
@@ -281,7 +206,7 @@ class OpenAIHttpEngine:
 
 async def _refused(exchange: Exchange) -> EngineError:
     try:
-        body = await exchange.whole(MAX_ERROR_BYTES, partial=True)
+        body = await whole(exchange, MAX_ERROR_BYTES, partial=True)
     finally:
         exchange.close()
     said = read_error_body(body, exchange.headers.get("content-type", ""))

@@ -18,6 +18,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from guard.server.direct import Direct
 from guard.server.listener import BACKLOG, listening
 
 Scope = dict[str, Any]
@@ -70,14 +71,12 @@ class Exchange:
     ``started``: the status line is out, and no other can be given any more.
     """
 
-    __slots__ = ("_direct", "_send", "request_id", "started")
+    __slots__ = ("_send", "direct", "request_id", "started")
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
-        # uvicorn's own end of the response, so that a piece of a stream is one write: as a message it is checked, taken
-        # apart and framed anew at an eighth of the cost of a whole chunk. None under any other server.
         cycle = getattr(send, "__self__", None)
-        self._direct = cycle if isinstance(cycle, RequestResponseCycle) else None
+        self.direct = Direct(cycle if isinstance(cycle, RequestResponseCycle) else None)
         self.request_id = request_id
         self.started = False
 
@@ -101,27 +100,8 @@ class Exchange:
 
     async def send_body(self, data: bytes, *, more: bool = True) -> None:
         """Returns once the socket can take more."""
-        if more and data and self.writable:
-            self.write(data)
-        else:
+        if not (more and data and self.direct.write(data)):
             await self._send({"type": "http.response.body", "body": data, "more_body": more})
-
-    @property
-    def writable(self) -> bool:
-        """Whether ``write`` may be called: a stream has been started, and its socket takes more at once."""
-        direct = self._direct
-        return not (
-            direct is None
-            or not direct.chunked_encoding
-            or direct.flow.write_paused
-            or direct.disconnected
-            or direct.response_complete
-        )
-
-    def write(self, data: bytes) -> None:
-        """A piece of the body, not empty, in one write."""
-        assert self._direct is not None
-        self._direct.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 _STREAM_HEADERS: Final = (

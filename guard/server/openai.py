@@ -29,6 +29,7 @@ from guard.events import GuardEvent
 from guard.normalise import apply_headers, chat_request, completion_request, includes_usage
 from guard.request import GenerationRequest, RequestError
 from guard.server.asgi import JSON, BodyTooLarge, ClientGone, Exchange, Receive, Scope, Send, Watch, read_body
+from guard.server.direct import Delivery
 from guard.server.openai_admin import PREFIX, admin
 from guard.server.openai_answer import AnswerWriter
 from guard.server.openai_body import BodyError, decode_object
@@ -163,14 +164,7 @@ class OpenAIApp:
         data = b""
         feed = writer.feed
 
-        def deliver(batch: list[GuardEvent]) -> bool:
-            if not exchange.writable:
-                return False
-            if piece := feed(batch):
-                exchange.write(piece)
-            return True
-
-        events = self._service.generate(request, deliver)
+        events = self._service.generate(request, Delivery(exchange.direct, feed).take)
         try:
             async for batch in events:
                 data += feed(batch)

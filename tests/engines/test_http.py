@@ -21,7 +21,7 @@ from replay_server import EVENT_STREAM, ReplayServer, Reply, broken_streams, chu
 
 from guard.engines import http_exchange
 from guard.engines.contract import EngineError, EngineRequest
-from guard.engines.http import HttpPool
+from guard.engines.http import HttpPool, read, whole
 from guard.engines.http_exchange import TransferError
 from guard.engines.openai_http import OpenAIHttpEngine
 from guard.events import Closed, Done, Fault, FinishReason, Opened, StreamEvent, TextDelta
@@ -394,7 +394,7 @@ async def test_total_timeout_and_deadline() -> None:
 
 
 async def test_a_body_that_does_not_end_after_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("guard.engines.openai_http.LINGER_SECONDS", 0.1)
+    monkeypatch.setattr("guard.engines.intake.LINGER_SECONDS", 0.1)
     async with playing(Reply(GOOD, end="hang"), between_tokens_timeout=30) as (engine, server):
         async with asyncio.timeout(2):
             found = await events_of(engine)
@@ -591,7 +591,7 @@ async def test_a_whole_body_is_bounded() -> None:
     async with ReplayServer(Reply(b"x" * 100_000, every=10_000)) as server:
         pool = HttpPool(server.url)
         exchange = await pool.send("GET", "/")
-        assert await exchange.whole(25_000) == b"x" * 25_000
+        assert await whole(exchange, 25_000) == b"x" * 25_000
         await server.client_gone()
         await pool.aclose()
 
@@ -602,5 +602,5 @@ async def test_reading_a_closed_exchange_is_an_error() -> None:
         exchange = await pool.send("GET", "/")
         exchange.close()
         with pytest.raises(TransferError, match="closed on this side"):
-            await exchange.read()
+            await read(exchange)
         await pool.aclose()

@@ -135,7 +135,7 @@ class Broken(NativeReader):
 async def test_an_exception_of_the_reader_is_raised_by_the_iterator_too() -> None:
     """And not by whoever reads the socket: there it would look like a connection that broke."""
     async with Open(Reply(BODY, every=100, delay=0.005)) as stream:
-        stream._reader = Broken()
+        stream._intake._reader = Broken()
         stream.relay(lambda _: True)
         with pytest.raises(ZeroDivisionError):
             async for _ in batches(stream):
