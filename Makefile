@@ -35,7 +35,7 @@ test: setup
 
 # the tests of what is compiled, on what was compiled; left out is what replaces a function that is now in C
 COMPILED_TESTS := tests/detectors tests/constraint tests/toolcall tests/test_calling.py tests/test_enforcement.py tests/test_stream.py tests/test_relay.py \
-	tests/test_pipeline.py tests/engines/test_sse.py tests/engines/test_openai_reader.py tests/engines/test_recordings.py tests/engines/test_http.py \
+	tests/test_pipeline.py tests/engines/test_sse.py tests/engines/test_openai_reader.py tests/engines/test_recordings.py tests/engines/test_http.py tests/engines/test_runs.py \
 	--deselect tests/test_relay.py::test_a_guard_that_fails_on_the_short_way_is_an_error
 test-compiled: compiled
 	PYTHONPATH=$(COMPILED) $(BIN)/pytest $(COMPILED_TESTS) $(ARGS)

@@ -66,7 +66,7 @@ class Delivered:
         token_ids = release.token_ids
         if token_ids is None:
             self.token_ids = None
-            self._counted += len(release.logprobs) if release.logprobs else 1
+            self._counted += len(release.logprobs) if release.logprobs else release.count
             return
         self._counted += len(token_ids)
         if self.token_ids is not None:
@@ -85,8 +85,8 @@ class Delivered:
 
     @property
     def tokens(self) -> int:
-        """How many were delivered: exact where the engine named them (ids or logprobs), else one a delta. Of a raw
-        answer those that it goes on from."""
+        """How many were delivered: exact where the engine named them (ids or logprobs), else one a delta of its own. Of
+        a raw answer those that it goes on from."""
         return self.spoken.tokens if self.spoken is not None else self._counted
 
     @property

@@ -105,10 +105,10 @@ def spoken_parts(pieces: Sequence[TextDelta], before: Sequence[Sequence[int] | s
 
 
 def token_count(piece: TextDelta) -> int:
-    """As the guard counts it: exact where the engine named its tokens, else one."""
+    """As the guard counts it: exact where the engine named its tokens, else one a delta of its own."""
     if piece.token_ids is not None:
         return len(piece.token_ids)
-    return len(piece.logprobs) if piece.logprobs else int(bool(piece.text))
+    return len(piece.logprobs) if piece.logprobs else piece.count if piece.text else 0
 
 
 def enforceable(code: str) -> bool:

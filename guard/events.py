@@ -37,7 +37,8 @@ class Opened(Struct, gc=False):
 class TextDelta(Struct):
     """Text of one channel. ``logprobs`` are OpenAI chat entries as they came ({token, logprob, bytes, top_logprobs}).
 
-    An engine that speaks token ids gives ``token_ids`` and its adapter the text; text is never None.
+    An engine that speaks token ids gives ``token_ids`` and its adapter the text; text is never None. ``count``: of how
+    many tokens it is, as far as that is known without ids and logprobs: one, or as many as deltas were joined.
     """
 
     choice: int
@@ -45,6 +46,7 @@ class TextDelta(Struct):
     text: str
     token_ids: tuple[int, ...] | None = None
     logprobs: list[dict[str, Any]] | None = None
+    count: int = 1
 
 
 class ToolDelta(Struct):
@@ -116,13 +118,14 @@ class Started(Struct):
 
 
 class Release(Struct):
-    """Text that nothing can take back any more."""
+    """Text that nothing can take back any more. ``count``: see TextDelta."""
 
     choice: int
     channel: str
     text: str
     token_ids: tuple[int, ...] | None = None
     logprobs: list[dict[str, Any]] | None = None
+    count: int = 1
 
 
 class ToolRelease(Struct):

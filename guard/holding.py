@@ -89,7 +89,9 @@ class Holding:
                 refused = refused or rest
             if start < limit:
                 text = without(piece.text, start, drops)
-                held.append(piece if text == piece.text else TextDelta(piece.choice, piece.channel, text))
+                if text != piece.text:
+                    piece = TextDelta(piece.choice, piece.channel, text, count=piece.count)
+                held.append(piece)
         taken_back = len(without("x" * max(0, left - limit), limit, drops))
         return Salvage(held, taken_back, refused)
 
@@ -159,7 +161,7 @@ class Holding:
         if channel.checker is not None and channel.checker.drops:
             text = without(text, start, channel.checker.drops)
         if text or piece.token_ids or piece.logprobs:
-            release = Release(self._choice, piece.channel, text, piece.token_ids, piece.logprobs)
+            release = Release(self._choice, piece.channel, text, piece.token_ids, piece.logprobs, piece.count)
             self.delivered.add(release)
             out.append(release)
 
@@ -172,14 +174,21 @@ def split(piece: Piece, at: int) -> tuple[Any, Any]:
     """Two pieces of the same kind. The ids and logprobs of a piece stay with its rest: a token has arrived when its
     last character has."""
     if isinstance(piece, TextDelta):
+        count = share(piece, at)
+        text = piece.text
         return (
-            TextDelta(piece.choice, piece.channel, piece.text[:at]),
-            TextDelta(piece.choice, piece.channel, piece.text[at:], piece.token_ids, piece.logprobs),
+            TextDelta(piece.choice, piece.channel, text[:at], count=count),
+            TextDelta(piece.choice, piece.channel, text[at:], piece.token_ids, piece.logprobs, piece.count - count),
         )
     return (
         ToolRelease(piece.choice, piece.index, piece.arguments[:at], piece.id, piece.name),
         ToolRelease(piece.choice, piece.index, piece.arguments[at:]),
     )
+
+
+def share(piece: TextDelta | Release, at: int) -> int:
+    """Of how many tokens the first ``at`` characters of a piece are, that which is cut in two included."""
+    return min(piece.count, -(-piece.count * at // len(piece.text))) if at else 0
 
 
 def untold(piece: ToolRelease, start: int, told: Sequence[int]) -> tuple[int, ToolRelease] | None:

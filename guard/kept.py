@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from guard.delivered import Delivered
 from guard.events import CONTENT, Found, GuardEvent, Recovery, Release
+from guard.holding import share
 
 
 def record_of(kept: Sequence[GuardEvent]) -> list[GuardEvent]:
@@ -22,7 +23,7 @@ def taken_back(kept: Sequence[GuardEvent], count: int) -> list[GuardEvent]:
             count -= len(event.text) - len(text)
             if not text:
                 continue
-            event = Release(event.choice, CONTENT, text)
+            event = Release(event.choice, CONTENT, text, count=share(event, len(text)))
         out.append(event)
     return out[::-1]
 

@@ -47,7 +47,7 @@ class Relay:
         """Open the short way, if the engine and the server (or the keeping of the whole answer) have one."""
         relay = getattr(stream, "relay", None)
         if relay is not None and (self._deliver is not None or self._kept is not None):
-            relay(self.take)
+            relay(self.take, self._kept is None)
 
     def take(self, events: list[StreamEvent]) -> bool:
         """The short way. False: the iterator must go on, with an empty batch."""

@@ -62,4 +62,5 @@ class Seam:
         ids = [token for delta in came for token in delta.token_ids or ()]
         entries = [entry for delta in came for entry in delta.logprobs or ()]
         if text or ids or entries:
-            out.append(TextDelta(0, CONTENT, text, tuple(ids) or None, entries or None))
+            count = sum(delta.count for delta in came)
+            out.append(TextDelta(0, CONTENT, text, tuple(ids) or None, entries or None, count))

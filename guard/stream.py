@@ -48,7 +48,7 @@ from guard.events import (
     Verdicts,
     tool_channel,
 )
-from guard.holding import Channel, Holding, untold
+from guard.holding import Channel, Holding, split, untold
 from guard.reading import Reading
 from guard.watch import CONSTRAINT_FAMILIES, Condemned, Plan, in_order, is_of_constraint
 
@@ -116,7 +116,7 @@ class StreamGuard:
                 elif self._reading.idle:
                     self._text(event, out)  # type: ignore[arg-type]
                 else:
-                    self._read(self._reading.feed(event), out)  # type: ignore[arg-type]
+                    self._apart(event, out)  # type: ignore[arg-type]
             elif kind is ToolDelta:
                 if not self._calling:
                     self._tool(event, out)  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ class StreamGuard:
         if token_ids is not None:
             self.tokens += len(token_ids)
         elif text:
-            self.tokens += len(logprobs) if logprobs else 1
+            self.tokens += len(logprobs) if logprobs else delta.count
         start = channel.fed
         channel.fed = end = start + len(text)
         checker, panel = channel.checker, channel.panel
@@ -148,12 +148,25 @@ class StreamGuard:
         waits = self._holding.pieces or channel.waits or self._grouped
         if clear >= end and not (waits or self.ended or (checker and checker.drops)):
             if text or token_ids or logprobs:
-                release = Release(self._choice, name, text, token_ids, logprobs)
+                release = Release(self._choice, name, text, token_ids, logprobs, delta.count)
                 self._delivered.add(release)
                 out.append(release)
             return
         self._holding.add(channel, start, delta)
         self._drain(out)
+
+    def _apart(self, delta: TextDelta, out: list[GuardEvent]) -> None:
+        """Text in which something is looked for is read a token at a time, whether or not it came joined: then all that
+        comes of it is counted."""
+        while delta.count > 1 and len(delta.text) > 1 and not self._reading.idle:
+            first, delta = split(delta, max(1, len(delta.text) // delta.count))
+            self._read(self._reading.feed(first), out)
+            if self.ended:
+                return
+        if self._reading.idle:
+            self._text(delta, out)
+        else:
+            self._read(self._reading.feed(delta), out)
 
     def _read(self, pieces: Sequence[TextDelta | ToolDelta | Finding | Repair], out: list[GuardEvent]) -> None:
         """What was read out of the engine's text."""

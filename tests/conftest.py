@@ -27,6 +27,7 @@ def _helper(name: str, path: str) -> None:
 
 _helper("engine_process", "engine_process.py")
 _helper("clickhouse_server", "clickhouse_server.py")
+_helper("joining", "engines/joining.py")
 _helper("replay_server", "engines/replay_server.py")
 _helper("tokenizer_files", "tokenizer_files.py")
 _helper("torch_models", "engines/torch_models.py")

@@ -132,9 +132,10 @@ class EngineStream(Protocol):
     async def aclose(self) -> None: ...
 
     # A stream may have ``raw``: see Raw.
-    # A stream may also have ``relay(take)``: while the iterator waits, batches go to ``take`` as they are read, without
-    # waking anything. Where it returns False, or raises, the iterator goes on: with an empty batch, or with that
-    # exception. The batch that holds the end always comes by the iterator.
+    # A stream may also have ``relay(take, hurries)``: while the iterator waits, batches go to ``take`` as they are
+    # read, without waking anything. Where ``hurries`` is false a few milliseconds do not matter, if they save reads.
+    # Where ``take`` returns False, or raises, the iterator goes on: with an empty batch, or with that exception. The
+    # batch that holds the end always comes by the iterator.
 
 
 class Health(Struct):

@@ -10,6 +10,7 @@ What is done for every read of a socket is in http_connection.py and http_exchan
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections import deque
 from collections.abc import Mapping
@@ -25,6 +26,9 @@ MAX_WHOLE_BYTES: Final = 64 * 1024 * 1024
 IDLE_SECONDS: Final = 4.0
 """How long a connection waits for its next request: less than the 5 s after which uvicorn and cpp-httplib close it."""
 MAX_IDLE: Final = 64
+
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_BREAK: Final = re.compile(r"[\r\n\0]")
 
 
 class HttpPool:
@@ -194,12 +198,12 @@ async def _head(exchange: Exchange) -> None:
 
 
 def _token(name: str) -> str:
-    if not name or not name.isascii() or any(c in ' \t\r\n:"(),/;<=>?@[\\]{}' or ord(c) < 33 for c in name):
+    if _NAME.fullmatch(name) is None:
         raise ValueError(f"not a header name: {name!r}")
     return name
 
 
 def _value(value: str) -> str:
-    if any(c in "\r\n\0" for c in value):
+    if _BREAK.search(value) is not None:
         raise ValueError("a header value must be one line")
     return value

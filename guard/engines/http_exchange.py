@@ -6,6 +6,7 @@ Neither waits for the other. Rules.
 - Reading pauses while more than an eighth of a megabyte waits for the reader; the engine is not blamed for that time.
 - One timer an exchange. It is not re-armed with every read: when it fires it compares the time last seen and sleeps on.
 - Closing an unfinished body closes the socket at once: that is how an engine learns that its work is not wanted.
+- A reader that is in no hurry may let the connection ``rest``, so that more comes with one read.
 - A reader that waits may leave a ``relay`` to be called after each read of the socket instead of being woken; it takes
   what has come, and wakes the reader itself if anything is left for it to do.
 
@@ -59,6 +60,7 @@ class Exchange:
         self._chunks: list[bytes] = []
         self._unread = 0
         self._paused = False
+        self._rest: asyncio.TimerHandle | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._head_seen = False
         self._complete = False
@@ -102,7 +104,8 @@ class Exchange:
         self._unread -= len(data)
         if self._paused and self._unread <= PAUSE_BYTES and self._connection is not None:
             self._paused = False
-            self._connection.resume()
+            if self._rest is None:
+                self._connection.resume()
         return data
 
     def more(self) -> asyncio.Future[None]:
@@ -110,13 +113,23 @@ class Exchange:
         self._waiter = waiter = self._loop.create_future()
         return waiter
 
-    def progress(self) -> None:
-        """The reader got something out of what it read: the wait for the next piece begins now."""
-        self._last = self._loop.time()
+    def progress(self) -> float:
+        """The reader got something out of what it read: the wait for the next piece begins now. Returns how long it has
+        waited for this one."""
+        now: float = self._loop.time()
+        waited = now - self._last
+        self._last = now
         if not self._started:
             self._started = True
             self._limit = self._between
             self._arm()
+        return waited
+
+    def rest(self, seconds: float) -> None:
+        """Let come what comes in this time, and read it at once then."""
+        if self._connection is not None and self._rest is None:
+            self._connection.pause()
+            self._rest = self._loop.call_later(seconds, self._rested)
 
     def linger(self, seconds: float) -> None:
         """The answer is complete: wait only this long for the body's own end."""
@@ -130,7 +143,7 @@ class Exchange:
 
     def close(self) -> None:
         """The rest is not wanted. Closes the socket at once unless the response is complete."""
-        self._stop_timer()
+        self._stop()
         self._chunks.clear()
         if self._connection is not None:
             self._connection.abandon()
@@ -167,7 +180,7 @@ class Exchange:
     def on_complete(self) -> None:
         self._complete = True
         self._connection = None
-        self._stop_timer()
+        self._stop()
         self.wake()
 
     def on_error(self, error: Exception) -> None:
@@ -175,7 +188,7 @@ class Exchange:
             return
         self._error = error
         self._connection = None
-        self._stop_timer()
+        self._stop()
         self.wake()
 
     # --- waiting and time ----------------------------------------------------------------------------------------
@@ -191,6 +204,18 @@ class Exchange:
         self._stop_timer()
         if not self._complete and self._error is None:
             self._timer = self._loop.call_at(min(self._last + self._limit, self._total_at), self._tick)
+
+    def _rested(self) -> None:
+        self._rest = None
+        if self._connection is not None and not self._paused:
+            self._connection.resume()
+
+    def _stop(self) -> None:
+        """The response is over: nothing is timed any more."""
+        self._stop_timer()
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

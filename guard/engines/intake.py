@@ -21,6 +21,10 @@ three times, as bytes, as events and as what is sent."""
 
 LINGER_SECONDS: Final = 2.0
 
+REST_SECONDS: Final = 0.002
+"""Where nobody waits for the single token: pieces that follow each other within this time are waited for so long, to
+be read at once."""
+
 
 class Reader(Protocol):
     """Bytes of a body in, events out. ``done``: the end mark was seen; ``ended``: nothing more will come of it."""
@@ -39,11 +43,13 @@ class Reader(Protocol):
 
 
 class Intake:
-    """``ended``: nothing comes any more. ``taker``: where batches go while nobody asks for them, if anywhere."""
+    """``ended``: nothing comes any more. ``taker``: where batches go while nobody asks for them, if anywhere;
+    ``hurries``: whether it wants each as soon as it is there."""
 
     def __init__(self, exchange: Exchange, reader: Reader) -> None:
         self.ended = False
         self.taker: Callable[[list[StreamEvent]], bool] | None = None
+        self.hurries = True
         self._exchange = exchange
         self._reader = reader
         self._lingers = False
@@ -82,10 +88,12 @@ class Intake:
             events = self._reader.feed(exchange.take() or b"")
             if not events:
                 return
-            exchange.progress()
+            waited = exchange.progress()
             if self._reader.done or self._reader.ended:
                 self._left = events
             elif self.taker is not None and self.taker(events):
+                if waited < REST_SECONDS and not self.hurries:
+                    exchange.rest(REST_SECONDS)
                 return
             else:
                 self._left = []

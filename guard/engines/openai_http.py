@@ -39,9 +39,10 @@ class HttpStream:
         self._intake = Intake(exchange, reader)
         self._whole = exchange.headers.get("content-type", "").lower().startswith("application/json")
 
-    def relay(self, take: Callable[[list[StreamEvent]], bool]) -> None:
+    def relay(self, take: Callable[[list[StreamEvent]], bool], hurries: bool = True) -> None:
         """See EngineStream."""
         self._intake.taker = take
+        self._intake.hurries = hurries
 
     def __aiter__(self) -> HttpStream:
         return self
@@ -134,7 +135,7 @@ class OpenAIHttpEngine:
             request = replace(request, constrain=False)
         wire = write_request(self.dialect, request, self.model or request.request.model)
         exchange = await self.send(wire, request)
-        return HttpStream(exchange, OpenAIReader(MAX_EVENT_BYTES, wire.drop_prefix), wire.unenforced)
+        return HttpStream(exchange, OpenAIReader(MAX_EVENT_BYTES, wire.drop_prefix, joins=True), wire.unenforced)
 
     async def send(self, wire: WireRequest, request: EngineRequest) -> Exchange:
         """The answer to an attempt, once its head says that it is one. Raises EngineError."""

@@ -26,11 +26,11 @@ Event = tuple[str, bytes]
 
 
 class SseReader:
-    """``broken`` says what is wrong with the stream, ``stray`` the first bytes of the line that is to blame."""
+    """``between``: the next byte begins an event. ``broken`` says what is wrong with the stream, ``stray`` the first
+    bytes of the line that is to blame."""
 
     __slots__ = (
         "_at_start",
-        "_between",
         "_comment",
         "_cr",
         "_data",
@@ -38,6 +38,7 @@ class SseReader:
         "_limit",
         "_name",
         "_tail",
+        "between",
         "broken",
         "stray",
     )
@@ -50,7 +51,7 @@ class SseReader:
         self._name = ""
         self._comment = b""  # the last one of the unfinished event
         self._cr = False  # the last byte was a CR, already taken as a line end: an LF that follows belongs to it
-        self._between = False  # the next byte begins an event
+        self.between = False
         self._at_start = True  # nothing but a part of a byte order mark has come
         self.broken: str | None = None
         self.stray = b""
@@ -59,7 +60,7 @@ class SseReader:
         """The events that are complete with this piece. After ``broken`` is set nothing more comes."""
         size = len(chunk)
         if (
-            self._between
+            self.between
             and 8 <= size <= self._limit
             and chunk[-1] == _LF
             and chunk[-2] == _LF
@@ -78,7 +79,7 @@ class SseReader:
             if not chunk:
                 return []
         events = self._lines(chunk)
-        self._between = self._nothing_begun()
+        self.between = self._nothing_begun()
         return events
 
     def _nothing_begun(self) -> bool:

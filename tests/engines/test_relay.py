@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from replay_server import ReplayServer, Reply, chunk, sse
@@ -116,6 +117,33 @@ async def test_an_exception_of_the_taker_is_raised_by_the_iterator() -> None:
         with pytest.raises(ZeroDivisionError):
             async for _ in batches(stream):
                 pass
+
+
+@pytest.mark.parametrize(("reply", "last"), [({}, Closed(clean=True)), ({"stop_after": 2000, "end": "reset"}, None)])
+async def test_a_taker_in_no_hurry_gets_the_same_in_fewer_batches(
+    monkeypatch: pytest.MonkeyPatch, reply: dict[str, Any], last: StreamEvent | None
+) -> None:
+    monkeypatch.setattr("guard.engines.intake.REST_SECONDS", 0.05)
+    body = sse(chunk(role="assistant", content=""), *(chunk(word) for word in WORDS * 5), chunk(finish="stop"))
+    counts, texts = [], []
+    for hurries in (True, False):
+        batch_sizes: list[int] = []
+        seen: list[StreamEvent] = []
+
+        def take(events: list[StreamEvent], sizes: list[int] = batch_sizes, seen: list[StreamEvent] = seen) -> bool:
+            sizes.append(len(events))
+            seen.extend(events)
+            return True
+
+        async with Open(Reply(body, every=100, delay=0.001, **reply)) as stream:
+            stream.relay(take, hurries)
+            async for events in batches(stream):
+                seen.extend(events)
+        counts.append(len(batch_sizes))
+        texts.append(text(seen))
+        assert seen[-1] == last if last is not None else isinstance(seen[-1], Fault)
+    assert texts[0].startswith(texts[1]) if last is None else texts[0] == texts[1] == "".join(WORDS * 5)
+    assert counts[1] * 2 < counts[0]
 
 
 class Broken(NativeReader):

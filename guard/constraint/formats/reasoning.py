@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 Opened = Literal["no", "maybe", "yes"]
@@ -118,23 +119,27 @@ def reasoning_form(
     told = FORMATS[format]
     if told is not None:
         return told
+    family, opened = _family(model)
+    if not family:
+        return _ANY._replace(about=prompt or "")
+    if family in _FRAMED:
+        return Form(framed=(family,), opened=opened)
+    # other families' markers are no less markers, but only its own are opened in its prompt
+    others = tuple(block for block in _BLOCKS.values() if block is not _BLOCKS[family])
+    return Form((_BLOCKS[family], *others), _FRAMED, "maybe" if thinks and opened == "no" else opened)
+
+
+@lru_cache(maxsize=256)
+def _family(model: str) -> tuple[str, Opened]:
+    """Of a model's name, and how its reasoning is opened; empty where none is known."""
     name = model.lower().rsplit("/", 1)[-1]
-    for pattern, family, opened in _MODELS:
-        if re.search(pattern, name):
-            if family in _FRAMED:
-                return Form(framed=(family,), opened=opened)
-            # other families' markers are no less markers, but only its own are opened in its prompt
-            others = tuple(block for block in _BLOCKS.values() if block is not _BLOCKS[family])
-            return Form((_BLOCKS[family], *others), _FRAMED, "maybe" if thinks and opened == "no" else opened)
-    return _ANY._replace(about=prompt or "")
+    return next(((family, opened) for pattern, family, opened in _MODELS if re.search(pattern, name)), ("", "no"))
 
 
 def written(model: str, reasoning: str) -> str | None:
     """Reasoning as its model has written it before the answer, for an engine that goes on behind it. None where the
     model's family is not known, or frames its answers as well."""
-    name = model.lower().rsplit("/", 1)[-1]
-    family = next((family for pattern, family, _ in _MODELS if re.search(pattern, name)), "")
-    block = _BLOCKS.get(family)
+    block = _BLOCKS.get(_family(model)[0])
     return f"{block.opening}\n{reasoning}\n{block.closing}\n\n" if block is not None else None
 
 

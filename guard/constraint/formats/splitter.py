@@ -71,7 +71,7 @@ class ReasoningSplitter:
             self._written.append(text)
         if self._calm_until and self._ids is None and self._logprobs is None and self._is_plain(text):
             self._last = text[-1]
-            return [TextDelta(delta.choice, REASONING, text, delta.token_ids, delta.logprobs)]
+            return [TextDelta(delta.choice, REASONING, text, delta.token_ids, delta.logprobs, delta.count)]
         self._choice = delta.choice
         if delta.token_ids is not None:
             self._ids = (self._ids or ()) + delta.token_ids

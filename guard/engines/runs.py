@@ -1,0 +1,103 @@
+"""Runs of ordinary chunks, taken by their bytes. Pure.
+
+Of the chunks of one answer nearly all have the same bytes before their text and the same behind it. Once one of them
+was read in the ordinary way (``learn``), those that follow it in the same piece of the stream are found by searching
+for what stands between two texts, and their texts are all that is decoded: some tens of nanoseconds a chunk.
+
+It gives what the ordinary way gives, joined. That one text may stand where another stood is not assumed but tried, with
+a text that cannot be anything else. A quotation mark or a control character where a text should be says that it is no
+text, and ends the run; so does what is no UTF-8, or half a surrogate pair.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from guard.events import StreamEvent, TextDelta
+
+_LINE: Final = b"data: "
+_BETWEEN: Final = b"\n\ndata: "
+_MARK: Final = "outguard"
+_NOT_PLAIN: Final = re.compile(rb'[\x00-\x1f"\\]')
+_string: Final = msgspec.json.Decoder(str).decode
+
+Parse = Callable[[bytes, list[StreamEvent]], Any]
+"""One chunk the ordinary way: its events appended; anything but None is its end."""
+
+
+class Runs:
+    """Of one answer."""
+
+    __slots__ = ("_after", "_before", "_channel", "_choice")
+
+    def __init__(self) -> None:
+        self._before = b""  # what stands before the text, in the data of an event
+        self._after = b""
+        self._choice = 0
+        self._channel = ""
+
+    def learn(self, chunk: bytes, parse: Parse) -> None:
+        """From a chunk that was read before; ``parse`` reads it again, and another."""
+        self._before = b""
+        events: list[StreamEvent] = []
+        if parse(chunk, events) is not None or len(events) != 1:
+            return
+        said = events[0]
+        if not isinstance(said, TextDelta) or said.token_ids is not None or said.logprobs is not None:
+            return
+        text = said.text
+        if not text or not text.isascii():
+            return
+        raw = text.encode()
+        at = chunk.find(b'"' + raw + b'"') + 1
+        if not at or _NOT_PLAIN.search(raw) is not None:
+            return
+        before, after = chunk[:at], chunk[at + len(raw) :]
+        tried: list[StreamEvent] = []
+        if parse(before + _MARK.encode() + after, tried) is None and tried == [
+            TextDelta(said.choice, said.channel, _MARK)
+        ]:
+            self._choice, self._channel = said.choice, said.channel
+            self._before, self._after = before, after
+
+    def take(self, data: bytes, out: list[StreamEvent]) -> int:
+        """Take the run with which ``data`` begins, which is the beginning of an event. Returns its bytes. The last
+        event is never of it: it may not be whole."""
+        before, after = self._before, self._after
+        if not before or not data.startswith(_LINE + before):
+            return 0
+        head, tail = len(before), len(after)
+        events = data[len(_LINE) :].split(_BETWEEN)
+        events.pop()
+        parts = [event[head : max(head, len(event) - tail)] for event in events]
+        if not data.startswith(_LINE + before + (after + _BETWEEN + before).join(parts) + after + _BETWEEN):
+            parts = []
+            for event in events:
+                if len(event) < head + tail or not (event.startswith(before) and event.endswith(after)):
+                    break
+                parts.append(event[head : len(event) - tail])
+        whole = b"".join(parts)
+        if whole.isascii() and _NOT_PLAIN.search(whole) is None:
+            texts = [whole.decode()]
+        else:
+            texts = _texts(parts)
+            del parts[len(texts) :]
+        count = len(parts) - parts.count(b"")
+        if count:
+            out.append(TextDelta(self._choice, self._channel, "".join(texts), None, None, count))
+        return len(parts) * (head + tail + len(_BETWEEN)) + sum(map(len, parts))
+
+
+def _texts(parts: list[bytes]) -> list[str]:
+    """What the insides of JSON strings say, up to one that is none."""
+    texts: list[str] = []
+    for part in parts:
+        try:
+            texts.append(part.decode() if _NOT_PLAIN.search(part) is None else _string(b'"' + part + b'"'))
+        except (UnicodeDecodeError, msgspec.DecodeError):
+            break
+    return texts
