@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch_models
+from joining import joined
 from replay_server import ReplayServer, Reply, chunk, sse
 
 from guard.engines.contract import Capabilities, Engine, EngineError, EngineRequest, Health
@@ -29,6 +30,7 @@ SAID: list[StreamEvent] = [
     TextDelta(0, "content", "lo"),
     FinishReason(0, "stop"),
 ]
+TOLD = joined(SAID)
 FIRST: Step = [OPENED, TextDelta(0, "content", "Hel")]
 
 
@@ -157,24 +159,24 @@ async def all_of(engine: Engine) -> list[StreamEvent]:
 
 
 def plain(events: list[StreamEvent]) -> list[StreamEvent]:
-    """Without what only some engines tell: ids of answers and of tokens, usage."""
+    """Without what only some engines tell: ids of answers and of tokens, usage; nor how its text was cut."""
     out: list[StreamEvent] = []
     for event in events:
         if isinstance(event, TextDelta):
-            out.append(TextDelta(event.choice, event.channel, event.text))
+            out.append(TextDelta(event.choice, event.channel, event.text, count=event.count))
         elif isinstance(event, Opened):
             assert event.response_id
             out.append(Opened("chatcmpl-1", event.model))
         elif not isinstance(event, Usage):
             out.append(event)
-    return out
+    return joined(out)
 
 
 @ENGINES
 @pytest.mark.parametrize("scene", [WHOLE, PIECES, SLOW])
 async def test_an_answer(on_stage: Stager, scene: Scene) -> None:
     async with on_stage(scene) as stage:
-        assert await all_of(stage.engine) == [*SAID, Done(), Closed(True)]
+        assert await all_of(stage.engine) == [*TOLD, Done(), Closed(True)]
 
 
 @ENGINES
@@ -189,7 +191,7 @@ async def test_batches_are_lists_and_none_is_empty(on_stage: Stager) -> None:
 @ON_A_WIRE
 async def test_a_stream_without_done_is_closed_and_no_more(on_stage: Stager) -> None:
     async with on_stage(NO_DONE) as stage:
-        assert await all_of(stage.engine) == [*SAID, Closed(True)]
+        assert await all_of(stage.engine) == [*TOLD, Closed(True)]
 
 
 @ON_A_WIRE
@@ -237,7 +239,7 @@ async def test_a_refusal_is_raised_by_open(on_stage: Stager) -> None:
         error = raised.value
         assert (error.kind, error.message, error.status, error.retry_after) == ("status", "busy", 503, 7)
         assert error.retryable
-        assert len(await all_of(stage.engine)) == len(SAID) + 2
+        assert len(await all_of(stage.engine)) == len(TOLD) + 2
 
 
 @ENGINES
@@ -284,7 +286,7 @@ async def test_a_cancelled_reader_can_be_closed(on_stage: Stager) -> None:
 async def test_many_streams_at_once(on_stage: Stager) -> None:
     async with on_stage(*[PIECES] * 20) as stage:
         answers = await asyncio.gather(*(all_of(stage.engine) for _ in range(20)))
-        assert all(answer == [*SAID, Done(), Closed(True)] for answer in answers)
+        assert all(answer == [*TOLD, Done(), Closed(True)] for answer in answers)
         assert stage.asked() == 20
 
 
