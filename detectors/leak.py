@@ -23,7 +23,7 @@ from typing import Final
 
 from detectors.finding import Finding, Severity
 from detectors.markup import CODES, Kind, Marker, find, match, may_become
-from detectors.mention import AHEAD, CONTEXT, open_string, spoken_of
+from detectors.mention import AHEAD, CONTEXT, in_source, mid_sentence, open_string, spoken_of, writes_markup
 from detectors.quoting import Quoting
 from detectors.unmarked import is_header, length_with_spaces, lost_markup
 
@@ -142,7 +142,7 @@ class Leak:
             if start > at:
                 self._plain(buffer[at:start], out)
             if self._in_span:
-                self._span_expires(base + start, out)
+                self._span_expires(buffer, base + start, out)
             what = token[0]
             self._at = base + token.end()
             at = token.end()
@@ -178,7 +178,7 @@ class Leak:
                 if self._ends_string(what, buffer, start):
                     self._span_ended(out, is_code=True)
         if self._in_span:
-            self._span_expires(base + keep, out)
+            self._span_expires(buffer, base + keep, out)
         self._past = (self._past + buffer[:keep])[-CONTEXT:]
         self._held = buffer[keep:]
         if final:
@@ -248,7 +248,8 @@ class Leak:
             return -1 if not final and start + len(rest) == len(buffer) and may_become(rest) else 0
         marker, end = found
         before = self._before(buffer, start)
-        told, used = spoken_of(marker, before, buffer[end : end + AHEAD])
+        after = buffer[end : end + AHEAD]
+        told, used = spoken_of(marker, before, after)
         if told == "more" and not final:
             return -1
         if told == "spoken of":
@@ -256,15 +257,16 @@ class Leak:
             self._plain(marker.text, out)
             return end
         self._at = min(base + end + used, self._n)
-        self._seen(marker, base + start, before, told == "perhaps", out)
+        source = in_source(marker, before, after, document=self._document)
+        self._seen(marker, base + start, before, told == "perhaps", out, source=source)
         self._quoting.text(marker.text)
         return end
 
-    def _seen(self, marker: Marker, start: int, before: str, perhaps: bool, out: list[Finding]) -> None:
+    def _seen(self, marker: Marker, start: int, before: str, perhaps: bool, out: list[Finding], *, source: bool) -> None:
         """A marker that nothing next to it explains."""
         self._settle(out, followed=True)
         adjacent = self._after_marker or not self._visible
-        if self._quoting.fenced:
+        if self._quoting.fenced or source:
             # code that shows markup goes on; an answer that ends with it, in a fence left open, leaked it
             if marker.weight == "strong" and marker.kind != "reasoning":
                 self._unsure = ("end", marker, start)
@@ -276,7 +278,11 @@ class Leak:
         if self._quoting.span or self._closer:
             self._in_span.append((marker, start))
             self._visible = True
-        elif perhaps or (marker.weight == "strong" and marker.text in self._discussed and marker.kind != "reasoning"):
+        elif perhaps or (
+            marker.weight == "strong"
+            and marker.text in self._discussed
+            and (marker.kind != "reasoning" or mid_sentence(before))
+        ):
             if adjacent:
                 self._report(marker, start, out)
             else:
@@ -349,12 +355,13 @@ class Leak:
             self._after_marker = after_marker
             self._unsure = None
 
-    def _span_expires(self, position: int, out: list[Finding]) -> None:
+    def _span_expires(self, buffer: str, position: int, out: list[Finding]) -> None:
         limit = self._in_span[0][1] + _SPAN_CHARS
         if position > limit:
             self._at = limit
             self._quoting.span = 0
-            self._span_ended(out, is_code=False)
+            text = self._before(buffer, limit - (self._n - len(buffer)), _SPAN_CHARS)
+            self._span_ended(out, is_code=writes_markup(text))
 
     def _end(self, out: list[Finding]) -> None:
         self._span_ended(out, is_code=False)

@@ -10,11 +10,14 @@ The rules:
   that ends the answer, or that another marker follows, has leaked all the same.
 - A string literal or a quotation that is open where the marker stands explains it if it is closed again. JSON does not:
   its strings are the answer itself.
+- Source code that writes markup shows it without a fence too: a template's statements stand before it, an escape of a
+  string literal stands beside it, or it stands in a comment. It has leaked all the same when it ends the answer.
 """
 
 from __future__ import annotations
 
 import re
+import string
 from typing import Final, Literal
 
 from detectors.markup import Marker
@@ -22,7 +25,7 @@ from detectors.quoting import PAIRS
 
 CONTEXT: Final = 4_000
 """Characters before a marker that are looked at."""
-AHEAD: Final = 14
+AHEAD: Final = 40
 """Characters behind a marker that may be needed."""
 
 Told = Literal["spoken of", "perhaps", "bare", "more"]
@@ -42,6 +45,7 @@ _COMPOUND: Final = tuple(f"-{chr(letter)}" for letter in range(ord("a"), ord("z"
 _LISTED: Final = tuple(f"{word} {sign}" for word in (",", " and", " or", " /") for sign in ("<", "[", "`"))
 _ON: Final = (*_CALLED, *_NUMBERED, *_COMPOUND, *_LISTED)
 _ON_OF_TOKENS: Final = (*_ON, *_DOES)
+_WORDS: Final = (",", *(f" {letter}" for letter in string.ascii_letters))
 _GROUP: Final = re.compile(r"(?:\(\?P?|\\[gk])\Z")
 _NAMED: Final = re.compile(
     r"\b(?:tokens?|tags?|markers?|symbols?|delimiters?|separators?|placeholders?|e\.g\.,?|i\.e\.,?|such as|called"
@@ -61,6 +65,9 @@ _LINE: Final = 400
 _QUOTE: Final = re.compile(r"\\.|\"\"\"|'''|[\"'“”«»„「」『』]")
 _TYPOGRAPHIC: Final = {"“": "”", "«": "»", "„": "“", "「": "」", "『": "』"}
 _PREFIXED: Final = re.compile(r"(?:\A|[^\w'])[bruf]{0,2}\Z", re.IGNORECASE)
+_STATEMENT: Final = re.compile(r"\{%-?\s*(?:if|elif|else|endif|for|endfor|set|macro|generation)\b[^{}]*%\}")
+_COMMENT: Final = re.compile(r"[ \t]+(?:#|//|/\*)|.*[=;,(){}][ \t]+(?:#|//|/\*)[ \t]")
+_ESCAPES: Final = ("\\n", "\\t", "\\r")
 _LITERAL: Final = re.compile(r"[=(,\[:]\s*[bruf]{0,2}(\"\"\"|''')", re.IGNORECASE)
 
 
@@ -81,6 +88,13 @@ def spoken_of(marker: Marker, before: str, after: str) -> tuple[Told, int]:
         return "spoken of", 1
     of_tokens = marker.kind != "reasoning" and not marker.text.startswith(_UNKNOWN)
     continuations = _ON_OF_TOKENS if of_tokens else _ON
+    line = before[before.rfind("\n") + 1 :]
+    if line.rfind("{{") > line.rfind("}}") or line.rfind("{%") > line.rfind("%}"):
+        return "spoken of", 0  # within an expression of a template
+    if marker.closes and line.endswith(marker.closes):  # an empty pair in the middle of a line: "in <a></a> or not"
+        continuations += _WORDS if line.removesuffix(marker.closes).strip() else ()
+    elif marker.text[0] == "<" and line.strip():
+        continuations += tuple(f"</{marker.text[1:]}{word}" for word in (*_CALLED, *_WORDS))
     used = 1
     while any(text.startswith(after[:used]) for text in continuations):
         if after[:used] in continuations:
@@ -88,6 +102,10 @@ def spoken_of(marker: Marker, before: str, after: str) -> tuple[Told, int]:
         if used == len(after):
             return "more", used
         used += 1
+    if after[0] == "\\" and used < 2:
+        if len(after) < 2:
+            return "more", 1
+        used = 2
     if _NAMED.search(before[-32:]):
         return "perhaps", used
     if marker.kind == "reasoning" or not _MID_SENTENCE.search(before[-16:]):
@@ -98,6 +116,28 @@ def spoken_of(marker: Marker, before: str, after: str) -> tuple[Told, int]:
         if _GOES_ON.match(after):
             return "perhaps", max(used, 2 if after[0] in " \t" else 1)
     return ("perhaps" if _TOPIC.search(before) else "bare"), used
+
+
+def mid_sentence(before: str) -> bool:
+    return _MID_SENTENCE.search(before[-16:]) is not None
+
+
+def in_source(marker: Marker, before: str, after: str, *, document: bool) -> bool:
+    """Whether the marker stands in source code that writes such markup. ``document``: the answer is JSON, in whose
+    strings escapes mean nothing."""
+    if writes_markup(before):
+        return True
+    if document or (marker.kind == "reasoning" and not marker.text.startswith("<|")):
+        return False
+    line = before[before.rfind("\n") + 1 :]
+    if before.endswith(_ESCAPES) or after.startswith(_ESCAPES) or _COMMENT.match(line):
+        return True
+    return len(open_string(before)) == 3
+
+
+def writes_markup(text: str) -> bool:
+    """Whether a statement of a template stands in the text."""
+    return _STATEMENT.search(text) is not None
 
 
 def open_string(before: str) -> str:
