@@ -54,13 +54,21 @@ _HEXED: Final = re.compile(r"0x|(?:\b(?:[0-9a-f]\d|\d[0-9a-f])\b.*){2}", re.IGNO
 _PAIR: Final = re.compile(r"(?:[0-9a-f]{2}){1,4}", re.IGNORECASE)
 _LEVEL: Final = re.compile(r"\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|TRACE|FATAL|NOTICE)\b")
 _TIME: Final = re.compile(r"0[-/.]0[-/.]0|0:0:0|0T0|\b0-0\b")
+_CRIES: Final = frozenset("!?\uff01\uff1f")
+_SENTENCES: Final = re.compile(r"[.!?:;,\n\u3002\uff01\uff1f\uff0c\u060c]")
+_CRY: Final = 32  # characters of ASCII, and fewer of other scripts
+_MEMBER: Final = re.compile(r""""[^"\n]*":\s*(?:"[^"\n]*"|[\w.+-]+),?\s+(?=")""")
+_KEY: Final = re.compile(r""""[^"\n]*"\s*:""")
 _LATE_HOLD: Final = 56  # characters before the bar, so that nothing honest waits for more than sixteen chunks
 _VERSES_COUNTED: Final = 6
+_DRAWN: Final = re.compile("[\u2500-\u257f]{2}|[-=]{24}")
 _EMPTY_ITEM: Final = re.compile(r"\s*[-*+•>]\s*")
 _EMPTY_NUMBER: Final = re.compile(r"0[.)] ")
 _SQL: Final = re.compile(r"\b(?:INSERT INTO|VALUES|SELECT|UPDATE|DELETE FROM|ALTER|CREATE)\b")
 _PARAGRAPH: Final = 160  # characters; with so many different words a unit is one
 _MANY_WORDS: Final = 16
+_SELDOM_MANY: Final = ("verse", "member", "nested")
+"""What honest text has no more of than a caller may see of a loop."""
 _SEEN: Final = 160  # characters of a loop that a caller may see, less a step
 _SEEN_NEAR: Final = 116  # the same of a near-loop, normalised
 _OPAQUE_END: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,64}\Z")
@@ -93,8 +101,11 @@ def judge(unit: str, before: str, *, first: bool, asked: Asked, policy: Policy) 
     bar, why = _patient(unit, bar, why, asked, policy)
     period = len(unit)
     early = max(2 * period - 32, 8, min(bar - _LATE_HOLD, _SEEN))
-    hold = max(bar - _LATE_HOLD, min(bar, 2 * period)) if why else min(bar, early)
-    return Judgement(bar, hold, kind, why)
+    if why in _SELDOM_MANY:
+        hold = max(2 * period, min(bar - _LATE_HOLD, _SEEN))
+    else:
+        hold = max(bar - _LATE_HOLD, min(bar, 2 * period)) if why else early
+    return Judgement(bar, min(bar, hold), kind, why)
 
 
 def judge_near(unit: str, before: str, run: str, asked: Asked, policy: Policy) -> Judgement:
@@ -103,6 +114,8 @@ def judge_near(unit: str, before: str, run: str, asked: Asked, policy: Policy) -
     bar, kind, why = _near(unit, run, policy)
     if not why and (sung := _sung(_WORD.findall(unit), asked, policy)):
         bar, why = _VERSES_COUNTED * sung * len(unit), "song"  # ten green bottles, ninety-nine of beer
+    if not why and (unit.count("'") + unit.count('"') >= 4 or _DRAWN.search(run[: 4 * len(unit)])):
+        why = "data"  # as likely a table as prose: held later
     if not why and _in_output(before):
         bar, why = policy.near_output_copies * len(unit), "output"
     bar, why = _patient(unit, bar, why, asked, policy)
@@ -159,7 +172,7 @@ def _exact(unit: str, before: str, first: bool, asked: Asked, policy: Policy) ->
         kind = "single_token" if tokens(unit) == 1 else "period"
         if distinct and words[0].lower() in _VERSE:
             return policy.word_copies_in_verse * period, kind, "verse"
-        copies = min(max(policy.word_copies, -(-policy.phrase_weight // weight(unit))), policy.token_copies - 2)
+        copies = min(max(policy.word_copies, -(-policy.phrase_weight // weight(unit))), 12)
         return min(copies, copies_in_time(unit)) * period, kind, ""
     if not words and unit.isascii():
         return policy.word_copies_in_verse * period, "period", "letters"
@@ -232,7 +245,16 @@ def _character(char: str, before: str, first: bool, policy: Policy) -> tuple[int
         return 32 if len(_WORD.findall(line)) > 3 and before[-1:] in ".!? " else 96, "brackets"
     if margin or (not line and char in ("/%;|*" if first else "/%;|<>&:$@\\,*")):
         return 160, "margin"
+    if char in _CRIES and not first and _ends_a_cry(before):
+        return policy.exclaimed_copies, "cry"
     return policy.token_copies, ""
+
+
+def _ends_a_cry(before: str) -> bool:
+    """Whether what stands before a row of exclamation or question marks is a short sentence, as it is in what people
+    shout; a replica that fails in the middle of a sentence has longer ones before it."""
+    cry = _SENTENCES.split(before)[-1]
+    return bool(cry.strip()) and weight(cry) <= _CRY and (before[-1].isalnum() or before[-1] > "\x7f")
 
 
 def _in_base64(before: str) -> bool:
@@ -327,7 +349,7 @@ def _glued(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
     stem = head.group() if head else ""
     plain = unit.isalpha() and (unit.islower() or unit.istitle()) and not _NARROW.fullmatch(unit)
     if plain and len(stem) < 24 and (not stem or stem[1:].islower()) and before[-1 - len(stem) :][:1] not in _TIES:
-        return policy.token_copies * len(unit), "single_token", ""
+        return (policy.token_copies - 2) * len(unit), "single_token", ""
     # a long row of letters and digits without a gap before it: base64, in which anything may come often
     return policy.opaque_chars * (3 if len(stem) >= 48 else 1), "period", "opaque"
 
@@ -335,7 +357,15 @@ def _glued(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
 def _structured(unit: str, line: str, distinct: int, policy: Policy) -> tuple[int, str, str]:
     period = len(unit)
     kind = "rows" if "\n" in unit else "period"
+    if not any(char in "{}[]" for char in unit) and unit.count('"') in (2, 4):
+        match = _MEMBER.search(unit + unit)
+        if match is not None and len(match.group()) == period:
+            return max(policy.member_copies * period, 120), "rows", "member"
+    if distinct and sum(char in "([{" for char in unit) > sum(char in ")]}" for char in unit) and " " not in unit:
+        return max(policy.nested_copies * period, 120), kind, "nested"
     if unit.count("|") >= 2 or ("{" in unit and ":" in unit):
+        if all(word.lower() in _LITERALS for word in _WORD.findall(_KEY.sub("", unit))) and '"' in unit:
+            return policy.empty_row_copies * period, kind, "empty rows"
         copies = policy.rich_code_copies if distinct >= 6 else policy.row_copies * (2 if distinct < 4 else 1)
         return max(copies * period, policy.ornament_chars), kind, "row"
     quoted = unit.count('"') == 2 or unit.count("'") == 2

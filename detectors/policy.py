@@ -16,12 +16,13 @@ class Policy:
     """
 
     # repetition of anything that nothing explains
-    token_copies: int = 14  # one token again and again: a character, a word, a special token
+    token_copies: int = 16  # one token again and again: a character, a word, a special token
     special_copies: int = 8
     whole_copies: int = 8  # the whole answer is one token again and again, and has ended
     phrase_copies: int = 5
     phrase_weight: int = 60  # and at least so many ASCII characters, or half or a quarter as many of other scripts
     word_copies: int = 7
+    exclaimed_copies: int = 32  # of the mark that ends a short cry
     emoji_copies: int = 9
     # repetition that a context explains
     quoted_copies: int = 20  # the same string as a list's element
@@ -29,6 +30,9 @@ class Policy:
     rich_code_copies: int = 10  # the same with six words or more
     short_code_copies: int = 24  # the same with two words
     literal_copies: int = 64  # NULL, NULL, NULL
+    member_copies: int = 9  # the same key with the same value, and no object begins between
+    nested_copies: int = 12  # a call within the same call
+    empty_row_copies: int = 256  # rows that hold no value
     row_copies: int = 32
     word_copies_in_verse: int = 40
     refrain_copies: int = 20  # a line of which most words are syllables that are sung
@@ -48,6 +52,7 @@ class Policy:
     rich_near_copies: int = 6  # the same with seven words or more
     near_output_copies: int = 24  # in a fence, where programs print
     near_row_copies: int = 1_000
+    countdown_copies: int = 120  # a verse that counts down to nought
     near_number_chars: int = 60_000
     # white space
     json_blank_chars: int = 64

@@ -268,7 +268,7 @@ class Repetition:
             hits = self._stutter.step(window)
             if hits >= 3:
                 return self._stuttered(hits)
-        if self._stutter.hits:
+        if self._stutter.held:
             held = True
         # copies have judges of their own
         if window.end >= self._novelty.due and self._novelty.step(window) and not self._asked.asks:

@@ -1,7 +1,9 @@
-"""Every token twice: "The The cat cat", "HelloHello,, worldworld". A mistake of a client or a proxy, not of the model.
+"""Every token twice or several times: "The The cat cat", "HelloHello,, worldworld". A mistake of a client or a proxy, not
+of the model.
 
-Stuttered text is a row of pairs of equal pieces, and honest text never is for long. A sample of the text is tried now
-and then, often at the beginning, where such a mistake shows at once; where it is such a row, what follows is tried too.
+Stuttered text is a row of pieces of which each comes twice, and honest text never is for long. A sample of the text is
+tried now and then, often at the beginning, where such a mistake shows at once; where it is such a row, what follows is
+tried too. Where each piece comes three times or more it takes a larger sample to see a few of them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,11 @@ _LONGEST: Final = 24  # characters of one piece
 _COVERED: Final = 44  # of a sample's characters
 _PAIRS: Final = re.compile(rf"(?=.{{{_COVERED}}})(?:(.{{1,{_LONGEST}}}?)\1){{4,}}", re.DOTALL)
 _THREES: Final = 56  # of a sample's 62 threes
+_LARGER: Final = 4 * SAMPLE
+_MOST_COVERED: Final = 208  # of a larger sample's characters
+_MORE: Final = re.compile(rf"(?=.{{{_MOST_COVERED}}})(?:(.{{1,{_LONGEST}}}?)\1{{2,}}){{4,}}", re.DOTALL)
+_PIECE: Final = re.compile(rf"(.{{1,{_LONGEST}}}?)\1{{2,}}", re.DOTALL)
+_FEW_THREES: Final = 0.45  # of a larger sample's
 _LETTERS: Final = 6  # different ones; fewer are a rule, a number, a pattern
 
 
@@ -32,11 +39,21 @@ class Stutter:
         self.onset = 0
         self._missed = False
 
+    @property
+    def held(self) -> bool:
+        """Two samples in a row were such pairs."""
+        return self.hits > 1 and not self._missed
+
     def step(self, window: Window) -> int:
         end = window.end
         sample = window.text[-SAMPLE:]
         match = _PAIRS.search(sample) if _may_be_pairs(sample) else None
         if match is None or not _is_stutter(match.group()) or match.end() - match.start() < _COVERED:
+            sample = window.text[-_LARGER:]
+            match = _MORE.search(sample) if _may_be_more(sample) else None
+            if match is not None and len({piece.group(1) for piece in _PIECE.finditer(match.group())}) < 4:
+                match = None  # a refrain of a few syllables
+        if match is None or not _is_stutter(match.group()):
             # a long word or an unlucky cut may spoil one sample of many, so it is cut elsewhere once more
             if self.hits and not self._missed:
                 self._missed = True
@@ -60,6 +77,13 @@ def _may_be_pairs(sample: str) -> bool:
     return len(threes) < _THREES and len(set(sample)) >= _LETTERS
 
 
+def _may_be_more(sample: str) -> bool:
+    if len(sample) < _LARGER:
+        return False
+    threes = {sample[i : i + 3] for i in range(len(sample) - 2)}
+    return len(threes) < _FEW_THREES * len(sample) and len(set(sample)) >= _LETTERS
+
+
 def _is_stutter(text: str) -> bool:
     letters = {char for char in text if char.isalpha()}
     return len(letters) >= _LETTERS and sum(map(str.isalpha, text)) * 2 > len(text)
@@ -72,7 +96,10 @@ def _beginning(window: Window, start: int) -> int:
     while at > 0:
         for size in range(1, _LONGEST + 1):
             if at >= 2 * size and text[at - size : at] == text[at - 2 * size : at - size]:
+                piece = text[at - size : at]
                 at -= 2 * size
+                while text[max(at - size, 0) : at] == piece:
+                    at -= size
                 break
         else:
             break
