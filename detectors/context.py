@@ -116,6 +116,8 @@ def judge_near(unit: str, before: str, run: str, asked: Asked, policy: Policy) -
         bar, why = _VERSES_COUNTED * sung * len(unit), "song"  # ten green bottles, ninety-nine of beer
     if not why and (unit.count("'") + unit.count('"') >= 4 or _DRAWN.search(run[: 4 * len(unit)])):
         why = "data"  # as likely a table as prose: held later
+    if not why and (left := _counts_down(unit, run)) and left <= policy.countdown_copies:
+        bar, why = max(bar, (left + 3) * len(unit)), "countdown"  # it ends by itself, as a collapse does not
     if not why and _in_output(before):
         bar, why = policy.near_output_copies * len(unit), "output"
     bar, why = _patient(unit, bar, why, asked, policy)
@@ -407,6 +409,16 @@ def _near(unit: str, run: str, policy: Policy) -> tuple[int, str, str]:
         return policy.near_row_copies * period, "near_loop", "short"
     rich = period >= 60 and distinct >= 7
     return max((policy.rich_near_copies if rich else policy.near_copies) * period, 76), "near_loop", ""
+
+
+def _counts_down(unit: str, run: str) -> int:
+    """How far a verse that counts down has to go: every number of the unit goes down by one or stays. Else 0."""
+    fields = unit.count("0")
+    numbers = [int(number) for number in re.findall(r"\d{1,15}", run.rstrip("0123456789"))]
+    if not fields or len(numbers) <= fields:
+        return 0
+    steps = {after - before for before, after in zip(numbers, numbers[fields:], strict=False)}
+    return max(numbers[:fields]) if -1 in steps and steps <= {-1, 0} else 0
 
 
 def _counts(run: str, fields: int) -> bool:

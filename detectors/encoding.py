@@ -70,7 +70,6 @@ class Encoding:
 
     __slots__ = (
         "_allowed",
-        "_calm",
         "_channel",
         "_control_onset",
         "_controls_seen",
@@ -86,6 +85,7 @@ class Encoding:
         "_spoiled",
         "_sure",
         "_waiting",
+        "calm",
         "condemned",
         "doubt",
         "releases",
@@ -105,7 +105,7 @@ class Encoding:
             "bytes": "<0x" in prompt,
             "control": _CONTROL.search(prompt) is not None,
         }
-        self._calm = True
+        self.calm = True
         self._seen = 0
         self._recent = ""  # the last characters, for what lies across a border
         self._waiting = -1  # offset of a replacement character whose right neighbour has not come
@@ -127,7 +127,7 @@ class Encoding:
             return ()
         start = self._seen
         self._seen = seen = start + len(text)
-        if self._calm and ">" not in text and text.isascii() and (text.isprintable() or not _CONTROL.search(text)):
+        if self.calm and ">" not in text and text.isascii() and (text.isprintable() or not _CONTROL.search(text)):
             recent = self._recent + text
             self._recent = recent if len(recent) < _KEPT else recent[-_LOOK_BACK:]
             self.doubt = seen
@@ -144,12 +144,13 @@ class Encoding:
         if self._raw:
             self._spaces += text.count(" ", max(0, self._raw_onset - start))
         self._recent = (self._recent + text)[-_LOOK_BACK:]
-        self._calm = not self._raw and self._waiting < 0 and self._recent[-1:] not in _RAW_SIGNS
+        self.calm = not self._raw and self._waiting < 0 and self._recent[-1:] not in _RAW_SIGNS
         if not found:
             self.doubt = seen if self._waiting < 0 else max(self.doubt, self._waiting)
             return tuple(warned)
         first = min(found, key=lambda finding: finding.detected_at)
         self.condemned = True
+        self.calm = False
         if first.code == "encoding.replacement_char":  # that was held since its onset
             self.doubt = max(self.doubt, first.onset)
         else:

@@ -53,9 +53,9 @@ class Leak:
     """Watches one channel. ``parsed_reasoning``: the engine splits reasoning off, so a reasoning tag is its mistake."""
 
     __slots__ = (
-        "_after_marker", "_at", "_calm", "_channel", "_closer", "_discussed", "_document", "_head", "_held",
+        "_after_marker", "_at", "_channel", "_closer", "_discussed", "_document", "_head", "_held",
         "_in_span", "_n", "_names", "_off", "_open", "_parsed", "_past", "_prompt", "_quoting", "_reported",
-        "_thought", "_tool_seen", "_topic", "_unread", "_unsure", "_visible", "doubt",
+        "_thought", "_tool_seen", "_topic", "_unread", "_unsure", "_visible", "calm", "doubt",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +74,7 @@ class Leak:
         self._off = channel.startswith("tool:")
         self._n = 0
         self._at = 0
-        self._calm = False
+        self.calm = False
         self._held = ""
         self._past = ""  # the text before what is held, as much of it as a marker may need
         self._unread: list[str] = []  # calm text that comes after it
@@ -97,7 +97,7 @@ class Leak:
         self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
     ) -> Sequence[Finding]:
         self._n = seen = self._n + len(text)
-        if self._calm and _eventful(text) is None:
+        if self.calm and _eventful(text) is None:
             self.doubt = seen
             self._unread.append(text)
             if len(self._unread) >= _UNREAD:
@@ -229,7 +229,7 @@ class Leak:
         if self._head is not None:
             doubt = 0
         self.doubt = max(doubt, self.doubt)
-        self._calm = (
+        self.calm = (
             self._visible
             and self._head is None
             and self._unsure is None

@@ -1,11 +1,13 @@
 """All detectors of one channel behind one feed.
 
-The panel's doubt is the smallest of its detectors'. A detector that raises is taken out and recorded, and the answer
+The panel's doubt is the smallest of its detectors'. Plain words mean something to the repetition detector alone while the
+others are calm: they are fed those words later, joined, which is the same by the contract. A detector that raises is taken out and recorded, and the answer
 goes on without it: a mistake here must not cost anybody an answer.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -26,6 +28,11 @@ _UNSEEN: Final = "".join(map(chr, _UNSEEN_CODES))
 """Characters that leave nothing to see: white space, controls, joiners, fillers."""
 
 
+_plain: Final = re.compile(r"""(?:[ \n]?[^\s\x00-\x1f\x7f-\U0010ffff!<>\[\]`~])+[ \n]?""").fullmatch
+_PLAIN_CHARS: Final = 8  # a plain piece has fewer
+_LATER: Final = 64  # pieces that are fed together at most
+
+
 class Panel:
     """One channel: ``content``, ``reasoning``, ``refusal`` or ``tool:N``.
 
@@ -39,11 +46,13 @@ class Panel:
         "_edge",
         "_encoding",
         "_extra",
+        "_later",
         "_looking",
         "_numeric",
         "_repetition",
         "_visible",
         "_whitespace",
+        "_wait",
         "doubt",
     )
 
@@ -69,6 +78,8 @@ class Panel:
         self._encoding: Encoding | None = Encoding(channel=channel, prompt_text=prompt_text, policy=policy)
         self._numeric: Numeric | None = Numeric(channel=channel)
         self._extra: list[Detector] = list(extra)
+        self._wait = False  # all but the first are calm
+        self._later: list[str] = []  # what they have not been fed yet
 
     def feed(
         self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
@@ -77,6 +88,20 @@ class Panel:
         self._chars = doubt = self._chars + len(text)
         if self._looking:
             self._look(text)
+        if (
+            self._wait
+            and 1 < len(text) < _PLAIN_CHARS
+            and text[-1] != text[-2]
+            and not logprobs
+            and _plain(text) is not None
+            and len(self._later) < _LATER
+        ):
+            return self._feed_first(text, token_ids, doubt)
+        rest = text
+        if self._later:
+            self._later.append(text)
+            rest = "".join(self._later)
+            self._later.clear()
         first: Sequence[Finding] = ()
         second: Sequence[Finding] = ()
         third: Sequence[Finding] = ()
@@ -91,18 +116,18 @@ class Panel:
             fed = 1
             whitespace = self._whitespace
             if whitespace is not None:
-                second = whitespace.feed(text)
+                second = whitespace.feed(rest)
                 if whitespace.doubt < doubt:
                     doubt = whitespace.doubt
             fed = 2
             encoding = self._encoding
             if encoding is not None:
-                third = encoding.feed(text)
+                third = encoding.feed(rest)
                 if encoding.doubt < doubt:
                     doubt = encoding.doubt
             fed = 3
             for detector in self._extra:
-                news = detector.feed(text, token_ids, logprobs)
+                news = detector.feed(rest, token_ids, logprobs)
                 fed += 1
                 if detector.doubt < doubt:
                     doubt = detector.doubt
@@ -113,7 +138,8 @@ class Panel:
                 if news:
                     more = [*(more or ()), *news]
         except Exception as error:  # whatever it is, it is the detector's fault and not the answer's
-            more, doubt = self._without(fed, error, more or [], text, token_ids, logprobs)
+            more, doubt = self._without(fed, error, more or [], text, rest, token_ids, logprobs)
+        self._wait = self._all_calm()
         if not (first or second or third or more):
             self.doubt = doubt
             return ()
@@ -121,8 +147,46 @@ class Panel:
         self.doubt = self._then(found, doubt)
         return found
 
+    def _feed_first(self, text: str, token_ids: Sequence[int] | None, doubt: int) -> Sequence[Finding]:
+        """Plain words, and the others are calm."""
+        repetition = self._repetition
+        if repetition is None:
+            self._later.append(text)
+            self.doubt = doubt
+            return ()
+        try:
+            found = repetition.feed(text, token_ids)
+        except Exception as error:
+            self._repetition = None
+            found, doubt = [self._gone(repetition, error)], self._chars
+        else:
+            if repetition.doubt < doubt:
+                doubt = repetition.doubt
+        self._later.append(text)
+        if not found:
+            self.doubt = doubt
+            return ()
+        found = sorted(found, key=_when)
+        self.doubt = self._then(found, doubt)
+        return found
+
+    def _all_calm(self) -> bool:
+        whitespace, encoding = self._whitespace, self._encoding
+        if (whitespace is not None and not whitespace.calm) or (encoding is not None and not encoding.calm):
+            return False
+        for detector in self._extra:  # noqa: SIM110 - this way it is quicker
+            if not getattr(detector, "calm", False):
+                return False
+        return True
+
+    def _catch_up(self) -> list[Finding]:
+        """Feed the others what they have not been fed; they find nothing in it."""
+        text = "".join(self._later)
+        self._later.clear()
+        return self._without(1, None, [], "", text, None, None)[0] if text else []
+
     def finish(self) -> Sequence[Finding]:
-        found: list[Finding] = []
+        found: list[Finding] = self._catch_up()
         doubt = self._chars
         for detector in self._holders():
             try:
@@ -142,13 +206,15 @@ class Panel:
     def _without(
         self,
         fed: int,
-        error: Exception,
+        error: Exception | None,
         found: list[Finding],
         text: str,
+        rest: str,
         token_ids: Sequence[int] | None,
         logprobs: Sequence[float] | None,
     ) -> tuple[list[Finding], int]:
-        """The detector after the first ``fed`` has raised: take it out and feed those behind it."""
+        """The detector after the first ``fed`` has raised, if anything has: take it out and feed those behind it, the
+        first of all with ``text`` and the others with ``rest``."""
         detectors: list[Detector | None] = [self._repetition, self._whitespace, self._encoding, *self._extra]
         detectors.append(self._numeric if logprobs else None)
         failed: list[Detector] = []
@@ -156,9 +222,9 @@ class Panel:
             if i < fed or detector is None:
                 continue
             try:
-                if i == fed:
+                if i == fed and error is not None:
                     raise error
-                found += detector.feed(text, token_ids, logprobs)
+                found += detector.feed(rest if i and detector is not self._numeric else text, token_ids, logprobs)
             except Exception as reason:
                 found.append(self._gone(detector, reason))
                 failed.append(detector)

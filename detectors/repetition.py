@@ -18,6 +18,7 @@ from typing import Any, Final
 from detectors.asked import Asked
 from detectors.context import judge, judge_near
 from detectors.finding import Finding
+from detectors.lettered import Lettered
 from detectors.nearloop import STEP as NEAR_STEP
 from detectors.nearloop import Normalised, counts
 from detectors.novelty import Novelty
@@ -72,6 +73,7 @@ class Repetition:
         "_id",
         "_id_count",
         "_id_onset",
+        "_lettered",
         "_long",
         "_near",
         "_near_due",
@@ -108,6 +110,7 @@ class Repetition:
         self._near_held = False
         self._novelty = Novelty()
         self._stutter = Stutter()
+        self._lettered = Lettered(policy)
         self._parts: list[str] = []
         self._next = STEP  # characters in all at which the parts are looked at
         self._stride = STEP
@@ -268,7 +271,10 @@ class Repetition:
             hits = self._stutter.step(window)
             if hits >= 3:
                 return self._stuttered(hits)
-        if self._stutter.held:
+        lettered = self._lettered
+        if "\n" in block and lettered.step(window, size) and not self._asked.asks:
+            return self._counted(lettered)
+        if self._stutter.held or lettered.held:
             held = True
         # copies have judges of their own
         if window.end >= self._novelty.due and self._novelty.step(window) and not self._asked.asks:
@@ -331,6 +337,13 @@ class Repetition:
         evidence = {"samples": hits, "unit": sample}
         onset = self._stutter.onset
         return (Finding("repetition.stutter", "error", message, self._channel, onset, end, 0.97, evidence),)
+
+    def _counted(self, lettered: Lettered) -> Sequence[Finding]:
+        end, onset = self._window.end, lettered.onset
+        unit = self._window.slice(onset, onset + (end - onset) // lettered.copies)
+        evidence = {"copies": lettered.copies, "unit": unit[:80], "period": len(unit)}
+        message = f"{_MESSAGES['near_loop']} ({unit[:24]!r})"
+        return (Finding("repetition.near_loop", "error", message, self._channel, onset, end, 0.95, evidence),)
 
     def _single(self, char: str) -> Run:
         """The step ended in four equal characters: too short for the seeker, long enough to be watched."""

@@ -33,10 +33,11 @@ _OPENINGS: Final = frozenset("{[(<\"'`#*->|¿¡“‘«—…$@:")
 
 
 class Tail:
-    __slots__ = ("_char", "_run", "_seen", "doubt")
+    __slots__ = ("_char", "_run", "_seen", "calm", "doubt")
 
     def __init__(self) -> None:
         self.doubt = 0
+        self.calm = True  # plain words end in no run
         self._char = ""
         self._run = 0
         self._seen = 0

@@ -24,6 +24,7 @@ from detectors.policy import DEFAULT, Policy
 _GAPS: Final = re.compile(r"\A\s+|\s{8,}|\s+\Z")
 _MARK: Final = re.compile(r'["\\{}\[\]]')
 _has_mark = _MARK.search
+_gap_of_three: Final = re.compile(r"\s{3}").search
 _JSON_NEWLINES: Final = 8
 _JSON_INDENT: Final = 256  # a new line and this much indentation is still a format
 _LONG: Final = 8  # characters; a shorter gap is a gap between words
@@ -36,6 +37,7 @@ class Whitespace:
     """One channel. ``json``: it is to be a JSON document (a constrained answer, or a tool call's arguments)."""
 
     __slots__ = (
+        "_calm_below",
         "_channel",
         "_depth",
         "_escaped",
@@ -72,6 +74,7 @@ class Whitespace:
             else (_HOLD * policy.patience * policy.blank_chars, _HOLD * policy.patience * policy.newline_flood)
         )
         self._few = int(self._least[1])
+        self._calm_below = min(_LONG, *self._least) - 2  # a gap may lie on either side of a border
         self._quoted = False
         self._escaped = False
         self._depth = 0
@@ -82,6 +85,10 @@ class Whitespace:
         self._waste_start = 0  # a stretch of text that is all but white space, and how much of it is
         self._waste_end = -_WASTE
         self._waste_blank = 0
+
+    @property
+    def calm(self) -> bool:
+        return self._gap < self._calm_below and not (self._held or self._escaped or self.condemned)
 
     def feed(
         self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
@@ -94,15 +101,18 @@ class Whitespace:
         gap = self._gap
         if size < _LONG and not gap and not text[-1].isspace():
             # it neither goes on with a gap nor ends in one, and what lies within is short
-            if self._json and _has_mark(text) is not None:
+            if self._json and (self._escaped or _has_mark(text) is not None):
                 self._read(text)
             self.doubt = seen
             return ()
-        if size < _LONG > gap and not self._held and (gap + size <= self._few or "\n" not in text):
+        if not self._held and (
+            (size < _LONG > gap and (gap + size <= self._few or "\n" not in text))
+            or (gap < self._calm_below and size >= _LONG and _gap_of_three(text) is None)
+        ):
             # too short for any gap in it to matter: only what the text now ends in is worth knowing
             words = text.rstrip()
             if words:
-                if self._json and _has_mark(words) is not None:
+                if self._json and (self._escaped or _has_mark(words) is not None):
                     self._read(words)
                 self._gap = gap = size - len(words)
                 self._lines = text.count("\n", len(words)) if gap else 0

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import os
 import random
+import re
 import site
 import sysconfig
 from collections.abc import Iterator
@@ -43,6 +44,7 @@ _ELSEWHERE: Final = (
 )  # fmt: skip
 # not text that anybody wrote or a model might: packed indexes, and the tables of this project's own tests
 _NEVER: Final = ("search.index", "search-index", ".min.", "/__pycache__/", "/tests/corpus/", ".map", "/static.files/")
+_OTHER_WORDS: Final = re.compile("[\u0080-\U0010ffff]+")
 _MOST_BYTES: Final = 400_000
 
 
@@ -113,8 +115,20 @@ def _read(path: str) -> str | None:
         text = data.decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError):
         return None
-    # a file that holds U+FFFD was itself decoded wrongly, and is not clean
-    return text if "\0" not in text and "\ufffd" not in text else None
+    # a file that was itself decoded wrongly is not clean
+    return text if "\0" not in text and "\ufffd" not in text and not _misread(text) else None
+
+
+def _misread(text: str) -> bool:
+    """Whether most words that are no ASCII are UTF-8 read as Latin-1: they can be turned back."""
+    words = _OTHER_WORDS.findall(text)
+    turned = 0
+    for word in words:
+        try:
+            turned += len(word.encode("latin-1").decode()) < len(word)
+        except UnicodeError:
+            continue
+    return turned * 2 > len(words)
 
 
 def _cut(path: str, text: str, rng: random.Random) -> Iterator[Document]:
@@ -124,7 +138,8 @@ def _cut(path: str, text: str, rng: random.Random) -> Iterator[Document]:
         size = int(2000 * 10 ** rng.random())
         end = text.find("\n", at + size)
         end = len(text) if end < 0 else end + 1
-        piece = text[at : min(end, at + 20_000)]
+        # an answer does not begin in the middle of an indentation
+        piece = text[at : min(end, at + 20_000)].lstrip()
         if len(piece) < 2000:
             return
         yield Document(f"{path}#{part}", piece)
