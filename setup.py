@@ -15,8 +15,8 @@ from setuptools import setup
 
 COMPILED = {
     "detectors": (
-        "asked context empty encoding leak markup mention nearloop novelty numeric panel periods quoting repetition "
-        "stream stutter tail token_loop unmarked whitespace"
+        "asked context empty encoding leak lettered markup mention near_context nearloop novelty numeric panel periods "
+        "quoting repetition same_token stream stutter tail token_loop unmarked verdict whitespace"
     ),
     "guard": "delivered evidence holding relay stream",
     "guard/constraint": (

@@ -9,7 +9,6 @@ long.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from detectors.asked import Asked
 from detectors.policy import Policy
 from detectors.unit import copies_in_time, tokens, turned, weight
 
-_WORD: Final = re.compile(r"[^\W\d_]{2,}")
+WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _SPECIAL: Final = re.compile(r"\s*(?:<[|｜]?/?[A-Za-z_][\w▁ -]{0,30}[|｜]?>|\[/?[A-Z]{2,12}\])\s*")
 _HTML: Final = frozenset(re.findall(r"\w+", "br td tr th li p hr div span ul ol b i em dd dt row col cell"))
 _RULE: Final = frozenset("-=_*#~+.^`─━═│┃║┄┅┈┉╌╍—–·•…▬▔▁‾―")
@@ -45,37 +44,27 @@ _LAUGH: Final = re.compile(
 )
 _DRAWN_OUT: Final = frozenset("\u0640اويهーあいうえおぁぃぅぇぉっアイウエオァィゥェォッ아어오우으이ㅏㅗㅜㅠㅡ")
 _OPAQUE: Final = re.compile(r"[A-Za-z0-9+/=_%\\-]+")
-_IDENTIFIER: Final = re.compile(r"[^\W\d]0|0[^\W\d]")
-_MARKER: Final = re.compile(r"(?<!\S)(?:\[0\]|#0|\(0\)|<0>|\$0)|0%")
-_MARKED: Final = re.compile(r"[0 .):(\][#-]+")
-_FIELDS: Final = re.compile(r"(?:^|\s)[A-Z][\w-]{2,}: .{1,60}?\s[A-Z][\w-]{2,}: ")
 _CUT_ROW: Final = re.compile(r"(\S)\1{7}=?\n\Z")
 _HEXED: Final = re.compile(r"0x|(?:\b(?:[0-9a-f]\d|\d[0-9a-f])\b.*){2}", re.IGNORECASE)
 _PAIR: Final = re.compile(r"(?:[0-9a-f]{2}){1,4}", re.IGNORECASE)
-_LEVEL: Final = re.compile(r"\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|TRACE|FATAL|NOTICE)\b")
-_TIME: Final = re.compile(r"0[-/.]0[-/.]0|0:0:0|0T0|\b0-0\b")
+LEVEL: Final = re.compile(r"\b(?:INFO|DEBUG|WARN(?:ING)?|ERROR|TRACE|FATAL|NOTICE)\b")
 _CRIES: Final = frozenset("!?\uff01\uff1f")
 _SENTENCES: Final = re.compile(r"[.!?:;,\n\u3002\uff01\uff1f\uff0c\u060c]")
 _CRY: Final = 32  # characters of ASCII, and fewer of other scripts
 _MEMBER: Final = re.compile(r""""[^"\n]*":\s*(?:"[^"\n]*"|[\w.+-]+),?\s+(?=")""")
 _KEY: Final = re.compile(r""""[^"\n]*"\s*:""")
-_LATE_HOLD: Final = 56  # characters before the bar, so that nothing honest waits for more than sixteen chunks
-_VERSES_COUNTED: Final = 6
-_DRAWN: Final = re.compile("[\u2500-\u257f]{2}|[-=]{24}")
+LATE_HOLD: Final = 56  # characters before the bar, so that nothing honest waits for more than sixteen chunks
 _EMPTY_ITEM: Final = re.compile(r"\s*[-*+•>]\s*")
-_EMPTY_NUMBER: Final = re.compile(r"0[.)] ")
-_SQL: Final = re.compile(r"\b(?:INSERT INTO|VALUES|SELECT|UPDATE|DELETE FROM|ALTER|CREATE)\b")
+SQL: Final = re.compile(r"\b(?:INSERT INTO|VALUES|SELECT|UPDATE|DELETE FROM|ALTER|CREATE)\b")
 _PARAGRAPH: Final = 160  # characters; with so many different words a unit is one
 _MANY_WORDS: Final = 16
 _SELDOM_MANY: Final = ("verse", "member", "nested")
 """What honest text has no more of than a caller may see of a loop."""
 _SEEN: Final = 160  # characters of a loop that a caller may see, less a step
-_SEEN_NEAR: Final = 116  # the same of a near-loop, normalised
 _OPAQUE_END: Final = re.compile(r"[A-Za-z0-9+/=_-]{1,64}\Z")
 _SHIFTS: Final = re.compile(r"[a-z][A-Z0-9]|[0-9][A-Za-z]|[A-Z][a-z0-9]")
 _LITERAL: Final = re.compile(r"""^[ \t]{2,}.*(?<!\w)[bruf]{0,2}(["'])(?:(?!\1).)*\Z""")
 _REMARK: Final = re.compile(r"[ \t]*(?://|#|--|;|/?\*)[^\n]*:\s*\Z")
-_FENCE: Final = re.compile(r"(?m)^[ \t]*(?:```+|~~~+)([^`\n]*)$")
 _HEADER: Final = re.compile(r"[\w-]{3,24}:\s*")
 _NUMBERED: Final = re.compile(r"[ \t]*\.?\\?(?:\"|//+|#+|\*+|;+|--)[\s\d.)]*")
 _NARROW: Final = re.compile(r"[acgtun]+|[a-f]+", re.IGNORECASE)  # DNA, hex
@@ -98,36 +87,17 @@ def judge(unit: str, before: str, *, first: bool, asked: Asked, policy: Policy) 
     """``before`` ends where the run starts; ``first`` says that there is nothing but white space before it."""
     unit = turned(unit)
     bar, kind, why = _exact(unit, before, first, asked, policy)
-    bar, why = _patient(unit, bar, why, asked, policy)
+    bar, why = patient(unit, bar, why, asked, policy)
     period = len(unit)
-    early = max(2 * period - 32, 8, min(bar - _LATE_HOLD, _SEEN))
+    early = max(2 * period - 32, 8, min(bar - LATE_HOLD, _SEEN))
     if why in _SELDOM_MANY:
-        hold = max(2 * period, min(bar - _LATE_HOLD, _SEEN))
+        hold = max(2 * period, min(bar - LATE_HOLD, _SEEN))
     else:
-        hold = max(bar - _LATE_HOLD, min(bar, 2 * period)) if why else early
+        hold = max(bar - LATE_HOLD, min(bar, 2 * period)) if why else early
     return Judgement(bar, min(bar, hold), kind, why)
 
 
-def judge_near(unit: str, before: str, run: str, asked: Asked, policy: Policy) -> Judgement:
-    """``unit`` is normalised: every number is a 0, every gap one space. ``run`` is the text itself, all of it."""
-    unit = turned(unit)
-    bar, kind, why = _near(unit, run, policy)
-    if not why and (sung := _sung(_WORD.findall(unit), asked, policy)):
-        bar, why = _VERSES_COUNTED * sung * len(unit), "song"  # ten green bottles, ninety-nine of beer
-    if not why and (unit.count("'") + unit.count('"') >= 4 or _DRAWN.search(run[: 4 * len(unit)])):
-        why = "data"  # as likely a table as prose: held later
-    if not why and (left := _counts_down(unit, run)) and left <= policy.countdown_copies:
-        bar, why = max(bar, (left + 3) * len(unit)), "countdown"  # it ends by itself, as a collapse does not
-    if not why and _in_output(before):
-        bar, why = policy.near_output_copies * len(unit), "output"
-    bar, why = _patient(unit, bar, why, asked, policy)
-    period = len(unit)
-    early = max(2 * period - 36, 84, min(bar - _LATE_HOLD, _SEEN_NEAR))
-    hold = bar - _LATE_HOLD if why else min(bar, early)
-    return Judgement(bar, hold, kind, why)
-
-
-def _patient(unit: str, bar: int, why: str, asked: Asked, policy: Policy) -> tuple[int, str]:
+def patient(unit: str, bar: int, why: str, asked: Asked, policy: Policy) -> tuple[int, str]:
     bar = int(bar * policy.patience)
     copies = asked.copies(unit, policy)
     if copies * len(unit) > bar:
@@ -146,7 +116,7 @@ def _exact(unit: str, before: str, first: bool, asked: Asked, policy: Policy) ->
         bar, why = _character(unit, before, first, policy)
         return bar, "single_token", why
     line = before[before.rfind("\n") + 1 :]
-    words = _WORD.findall(unit)
+    words = WORD.findall(unit)
     distinct = len({word.lower() for word in words})
     if not any(char.isalpha() for char in unit):
         return _wordless(unit, before, policy)
@@ -160,9 +130,9 @@ def _exact(unit: str, before: str, first: bool, asked: Asked, policy: Policy) ->
     spaced = any(char.isspace() for char in unit)
     if not spaced and period <= 16 and unit.isascii() and (_OPAQUE.fullmatch(unit) or "\\" in unit):
         return _glued(unit, before, policy)
-    if _looks_like_code(unit):
+    if looks_like_code(unit):
         return _structured(unit, line, distinct, policy)
-    if _LEVEL.search(unit) and "\n" in unit:
+    if LEVEL.search(unit) and "\n" in unit:
         return policy.row_copies * period, "rows", "log"
     if _PAIR.fullmatch(unit.strip()) and _HEXED.search(line):
         return policy.number_chars, "period", "hex"
@@ -186,7 +156,7 @@ def _exact(unit: str, before: str, first: bool, asked: Asked, policy: Policy) ->
         # as much text said again word for word is none of a refrain's, a list's or a form's
         return int((policy.phrase_copies - 1.25) * period), "period", ""
     copies = min(max(policy.phrase_copies, -(-policy.phrase_weight // weight(unit))), copies_in_time(unit))
-    sung = _sung(words, asked, policy)
+    sung = sung_copies(words, asked, policy)
     if sung:
         return max(sung, copies) * period, "period", "song"
     if _in_verse(before):
@@ -194,19 +164,11 @@ def _exact(unit: str, before: str, first: bool, asked: Asked, policy: Policy) ->
     return copies * period, "period", ""
 
 
-def _sung(words: Sequence[str], asked: Asked, policy: Policy) -> int:
+def sung_copies(words: Sequence[str], asked: Asked, policy: Policy) -> int:
     """How often a line of a song may come; 0: it is none."""
     if sum(word.lower() in _VERSE for word in words) * 2 > len(words):
         return policy.refrain_copies
     return policy.song_copies if asked.sings else 0
-
-
-def _in_output(before: str) -> bool:
-    """Whether a fence or a block of preformatted text is open: what a program printed may well repeat itself."""
-    if max(before.rfind("<pre"), before.rfind("<code")) > max(before.rfind("</pre"), before.rfind("</code")):
-        return True
-    fences = _FENCE.findall(before)
-    return bool(fences) and (bool(fences[-1].strip()) or len(fences) % 2 == 1)
 
 
 def _in_verse(before: str) -> bool:
@@ -219,7 +181,7 @@ def _in_verse(before: str) -> bool:
     )
 
 
-def _looks_like_code(unit: str) -> bool:
+def looks_like_code(unit: str) -> bool:
     code = sum(char in _CODE for char in unit)
     if code and (len(unit) < 32 or code * 32 > len(unit)):
         return True
@@ -244,7 +206,7 @@ def _character(char: str, before: str, first: bool, policy: Policy) -> tuple[int
     if char == "/" and _in_base64(before):
         return policy.opaque_chars, "opaque"
     if char in ")]}>([{<\"'|\\,;:":
-        return 32 if len(_WORD.findall(line)) > 3 and before[-1:] in ".!? " else 96, "brackets"
+        return 32 if len(WORD.findall(line)) > 3 and before[-1:] in ".!? " else 96, "brackets"
     if margin or (not line and char in ("/%;|*" if first else "/%;|<>&:$@\\,*")):
         return 160, "margin"
     if char in _CRIES and not first and _ends_a_cry(before):
@@ -319,7 +281,7 @@ def _wordless(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
         return max(policy.row_copies * len(unit), 2 * policy.ornament_chars), "rows", "rows"
     if all(char in "!?,;:¡¿ " for char in unit):
         line = before[before.rfind("\n") + 1 :]
-        if "?," in unit + unit and (_opened(line) or _SQL.search(line)):
+        if "?," in unit + unit and (_opened(line) or SQL.search(line)):
             return max(policy.literal_copies * len(unit), policy.ornament_chars), "period", "placeholders"
         return 48, "period", ""
     if any(char > "\U0001f000" or "\u2600" <= char <= "\u27bf" for char in unit) and not any(
@@ -332,7 +294,7 @@ def _wordless(unit: str, before: str, policy: Policy) -> tuple[int, str, str]:
 def _numbers(before: str, policy: Policy) -> int:
     """Within brackets, or where a line of numbers or data begins, an array or a row; elsewhere hardly anything."""
     line = before[before.rfind("\n") + 1 :]
-    if _opened(line) or not _WORD.search(line):
+    if _opened(line) or not WORD.search(line):
         return policy.number_chars
     return policy.stray_number_chars
 
@@ -366,7 +328,7 @@ def _structured(unit: str, line: str, distinct: int, policy: Policy) -> tuple[in
     if distinct and sum(char in "([{" for char in unit) > sum(char in ")]}" for char in unit) and " " not in unit:
         return max(policy.nested_copies * period, 120), kind, "nested"
     if unit.count("|") >= 2 or ("{" in unit and ":" in unit):
-        if all(word.lower() in _LITERALS for word in _WORD.findall(_KEY.sub("", unit))) and '"' in unit:
+        if all(word.lower() in _LITERALS for word in WORD.findall(_KEY.sub("", unit))) and '"' in unit:
             return policy.empty_row_copies * period, kind, "empty rows"
         copies = policy.rich_code_copies if distinct >= 6 else policy.row_copies * (2 if distinct < 4 else 1)
         return max(copies * period, policy.ornament_chars), kind, "row"
@@ -380,55 +342,3 @@ def _structured(unit: str, line: str, distinct: int, policy: Policy) -> tuple[in
     if distinct == 2:
         return max(policy.short_code_copies * period, 240), kind, "code"
     return max(policy.literal_copies * period, policy.ornament_chars), kind, "literals"
-
-
-def _near(unit: str, run: str, policy: Policy) -> tuple[int, str, str]:
-    period = len(unit)
-    words = _WORD.findall(unit)
-    distinct = len({word.lower() for word in words})
-    if not words:
-        fields = unit.count("0")
-        marked = _MARKED.fullmatch(unit) is not None and any(char in "[]()#" for char in unit)
-        if fields >= 2 and marked and _counts(run, fields):
-            return max((policy.near_copies - 1) * period, 50), "near_loop", ""
-        if _EMPTY_NUMBER.fullmatch(unit) and _counts(run, 1) and run.count("\n") * 3 >= len(run.split()) * 2:
-            return policy.row_copies * period, "near_loop", "empty items"
-        return policy.near_number_chars, "near_loop", "numbers"
-    if unit.count("0") > 3 * len(words):
-        return policy.near_number_chars, "near_loop", "numbers"
-    if _TIME.search(unit) or _FIELDS.search(unit + unit) or _LEVEL.search(unit):
-        return policy.near_row_copies * period, "near_loop", "log"
-    plain = _MARKER.sub("0", unit)
-    if _SQL.search(unit):
-        return policy.near_row_copies * period, "near_loop", "rows"
-    if _IDENTIFIER.search(unit) or _looks_like_code(plain):
-        if distinct >= 4 and period >= 32 and not _looks_like_code(plain.replace('"', "").replace(",", " ")):
-            return policy.row_copies * period, "near_loop", "sentences"
-        return policy.near_row_copies * period, "near_loop", "rows"
-    if distinct < 2 and (period < 7 or unit.count("0") > 1):
-        return policy.near_row_copies * period, "near_loop", "short"
-    rich = period >= 60 and distinct >= 7
-    return max((policy.rich_near_copies if rich else policy.near_copies) * period, 76), "near_loop", ""
-
-
-def _counts_down(unit: str, run: str) -> int:
-    """How far a verse that counts down has to go: every number of the unit goes down by one or stays. Else 0."""
-    fields = unit.count("0")
-    numbers = [int(number) for number in re.findall(r"\d{1,15}", run.rstrip("0123456789"))]
-    if not fields or len(numbers) <= fields:
-        return 0
-    steps = {after - before for before, after in zip(numbers, numbers[fields:], strict=False)}
-    return max(numbers[:fields]) if -1 in steps and steps <= {-1, 0} else 0
-
-
-def _counts(run: str, fields: int) -> bool:
-    """Whether every number of the unit goes up by one, down by one, or stays, as counters do and data does not."""
-    numbers = [int(number) for number in re.findall(r"\d{1,15}", run)]
-    if len(numbers) < 3 * fields:
-        return False
-    for field in range(fields):
-        column = numbers[field::fields]
-        steps = {after - before for before, after in itertools.pairwise(column[:-1])}
-        if len(steps) > 1 or not steps <= {-1, 0, 1}:
-            return False
-    return True

@@ -262,7 +262,9 @@ class Leak:
         self._quoting.text(marker.text)
         return end
 
-    def _seen(self, marker: Marker, start: int, before: str, perhaps: bool, out: list[Finding], *, source: bool) -> None:
+    def _seen(
+        self, marker: Marker, start: int, before: str, perhaps: bool, out: list[Finding], *, source: bool
+    ) -> None:
         """A marker that nothing next to it explains."""
         self._settle(out, followed=True)
         adjacent = self._after_marker or not self._visible

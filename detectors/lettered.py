@@ -1,9 +1,9 @@
-"""Lines whose copies differ only in a counter that is no number: "a) wait", "b) wait"; "Step II:"; "Attempt three failed".
+"""Lines whose copies differ only in a counter that is no number: "a) wait", "b) wait"; "Step II:"; "Try three failed".
 
 The rules:
 
-- A counter is a letter or a Roman numeral with a full stop, a bracket or a colon behind it, or a number in English words,
-  at the beginning of a line or behind a label of one or two words.
+- A counter is a letter or a Roman numeral with a full stop, a bracket or a colon behind it, or a number in English
+  words, at the beginning of a line or behind a label of one or two words.
 - Lines are equal when they are with their counters set aside; empty lines between them do not count. The counter has to
   change from each to the next: lines that are all equal are judged elsewhere.
 """
@@ -23,9 +23,12 @@ _WORDS: Final = (
     r"|(?:ten|eleven|twelve|thir|four|fif|six|seven|eigh|nine)(?:teen)?(?:th)?|twelfth|(?:twent|thirt|fort|fift)ieth"
 )
 _COUNTER: Final = re.compile(
-    rf"\W{{0,8}}(?:[^\W\d_]{{2,12}} ){{0,2}}?((?:{_WORDS})(?![^\W_]|-)|(?:[ivxlcdm]{{1,8}}|[a-z])(?=[.):]{{1,2}}\**\s))",
+    rf"\W{{0,8}}(?:[^\W\d_]{{2,12}} ){{0,2}}?"
+    rf"((?:{_WORDS})(?![^\W_]|-)|(?:[ivxlcdm]{{1,8}}|[a-z])(?=[.):]{{1,2}}\**\s))",
     re.IGNORECASE,
 )
+_COUNTED_DOWN: Final = ("ten", "nine", "eight", "seven", "six", "five", "four", "three", "two", "one")
+_LINE_WORD: Final = re.compile(rf"^\W*({'|'.join(_COUNTED_DOWN)})\b", re.IGNORECASE | re.MULTILINE)
 _LONGEST: Final = 400  # characters of a line
 _LETTERS: Final = 4  # that it must hold besides its counter
 _LEAST: Final = 76  # characters of all copies
@@ -84,3 +87,10 @@ class Lettered:
         rich = len(rest) >= 60
         bar = (policy.rich_near_copies if rich else policy.near_copies) * policy.patience
         return bool(self._rest) and self.copies >= bar and self.copies * len(rest) >= _LEAST * policy.patience
+
+
+def counts_down(text: str) -> bool:
+    """Whether lines of the text begin with number words that go down by one: three numbers at least, and no others."""
+    places = [_COUNTED_DOWN.index(match.group(1).lower()) for match in _LINE_WORD.finditer(text)]
+    numbers = [place for at, place in enumerate(places) if not at or place != places[at - 1]]
+    return len(numbers) >= 3 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))

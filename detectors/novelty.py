@@ -5,6 +5,7 @@ The rules:
 - Prose says something new all the time: of the rows of four words in a thousand characters nearly all are different.
   In a text that circles, most have been said within those thousand characters.
 - Only prose is judged so. Code, data and tables say the same words in every line and are right.
+- A verse whose lines count down ("ten green bottles") ends by itself.
 - It is a look now and then, and zlib decides first whether it is worth one.
 """
 
@@ -14,6 +15,7 @@ import re
 import zlib
 from typing import Final
 
+from detectors.lettered import counts_down
 from detectors.periods import Window
 
 LOOKED_AT: Final = 1_024  # characters
@@ -53,7 +55,7 @@ class Novelty:
             return False
         rows = list(zip(words, words[1:], words[2:], words[3:], strict=False))
         self.share = len(set(rows)) / len(rows)
-        if self.share > _NEW:
+        if self.share > _NEW or counts_down(text):
             return False
         self.onset = window.base + _beginning(window.text)
         return True

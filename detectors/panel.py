@@ -1,8 +1,8 @@
 """All detectors of one channel behind one feed.
 
-The panel's doubt is the smallest of its detectors'. Plain words mean something to the repetition detector alone while the
-others are calm: they are fed those words later, joined, which is the same by the contract. A detector that raises is taken out and recorded, and the answer
-goes on without it: a mistake here must not cost anybody an answer.
+The panel's doubt is the smallest of its detectors'. Plain words mean something to the repetition detector alone while
+the others are calm: those are fed the words later, joined, which is the same by the contract. A detector that raises is
+taken out and recorded, and the answer goes on without it: a mistake here must not cost anybody an answer.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Panel:
         "_numeric",
         "_repetition",
         "_visible",
-        "_whitespace",
         "_wait",
+        "_whitespace",
         "doubt",
     )
 

@@ -13,19 +13,21 @@ The rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from detectors.asked import Asked
-from detectors.context import judge, judge_near
+from detectors.context import judge
 from detectors.finding import Finding
 from detectors.lettered import Lettered
+from detectors.near_context import judge_near
 from detectors.nearloop import STEP as NEAR_STEP
 from detectors.nearloop import Normalised, counts
 from detectors.novelty import Novelty
 from detectors.periods import LONGEST, Run, Seeker, Window, agree, primitive
 from detectors.policy import DEFAULT, Policy
+from detectors.same_token import SameToken
 from detectors.stutter import Stutter
-from detectors.unit import tokens, turned
+from detectors.verdict import circling, condemned, counted, stuttered
 
 STEP: Final = 14
 _NEVER: Final = 1 << 62
@@ -38,15 +40,6 @@ _WHOLE: Final = {
 _PATIENT: Final = frozenset(" \t-=*#_~.+")  # rows of these are common and may be long: the seeker is early enough
 _NEAR_SLACK: Final = 16  # characters by which a run and the same run normalised may begin apart
 _NEAR_LEAST: Final = 48  # normalised characters; before that numbers do not show whether they count or are data
-_MESSAGES: Final = {
-    "single_token_from_start": "the answer is one token again and again from its first token on",
-    "single_token": "from here on the answer is one token again and again",
-    "newlines": "from here on the answer is nothing but new lines",
-    "spaces": "from here on the answer is nothing but white space",
-    "rows": "from here on the answer is the same row again and again",
-    "period": "from here on the answer is the same passage again and again",
-    "near_loop": "from here on the answer is the same passage again and again, but for its numbers",
-}
 
 
 def _is_ordinary(text: str) -> bool:
@@ -70,9 +63,6 @@ class Repetition:
         "_calm",
         "_channel",
         "_held",
-        "_id",
-        "_id_count",
-        "_id_onset",
         "_lettered",
         "_long",
         "_near",
@@ -83,6 +73,7 @@ class Repetition:
         "_parts",
         "_policy",
         "_row",
+        "_same",
         "_seen",
         "_short",
         "_stride",
@@ -119,9 +110,7 @@ class Repetition:
         self._seen = 0  # characters in all
         self._held = False
         self._alarm = _NEVER  # the offset at which a run would be condemned, when that is before the next step
-        self._id = -1
-        self._id_count = 0
-        self._id_onset = 0
+        self._same = SameToken(channel, policy)
 
     def feed(
         self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
@@ -136,7 +125,7 @@ class Repetition:
             return ()
         found = self._steps() if seen >= self._next else ()
         if not found and token_ids:
-            found = self._ids(token_ids, seen - len(text))
+            found = self._same.feed(text, token_ids, seen)
         if found:
             self._latch(found[0])
         elif not self._held:
@@ -173,7 +162,7 @@ class Repetition:
         if run.why and (self._asked.asks or run.copies < _WHOLE.get(run.why, _NEVER)):
             return ()
         run.bar = run.end
-        return self._condemn(run)
+        return (condemned(run, self._window, self._channel),)
 
     # --- text --------------------------------------------------------------------------------------------------------
 
@@ -236,7 +225,9 @@ class Repetition:
         if short.broken is not None or long.broken is not None:
             for gone in (short.broken, long.broken):
                 if gone is not None and gone.bar and gone.end >= gone.bar:
-                    return self._condemn(gone)  # it ended within the step, and was long enough before
+                    return (
+                        condemned(gone, window, self._channel),
+                    )  # it ended within the step, and was long enough before
             short.broken = long.broken = None
         last = block[-1]
         if run is None and last == block[-2:-1] == block[-3:-2] == block[-4:-3] and last not in _PATIENT:
@@ -244,7 +235,7 @@ class Repetition:
         calm = run is None
         if run is not None and (run.bar or self._judge(run)):
             if run.end >= run.bar:
-                return self._condemn(run)
+                return (condemned(run, self._window, self._channel),)
             held = run.end >= run.hold
             if run.bar < window.end + 2 * STEP:
                 alarm = run.bar
@@ -252,7 +243,7 @@ class Repetition:
         if run is not None and (run.bar or (run.end - run.start >= 2 * run.period - 2 * STEP and self._judge(run))):
             calm = False
             if run.end >= run.bar:
-                return self._condemn(run)
+                return (condemned(run, self._window, self._channel),)
             held = held or run.end >= run.hold
             if run.bar < window.end + 2 * STEP:
                 alarm = min(alarm, run.bar)
@@ -270,17 +261,17 @@ class Repetition:
         if window.end >= self._stutter.due:
             hits = self._stutter.step(window)
             if hits >= 3:
-                return self._stuttered(hits)
+                return (stuttered(self._stutter, window, self._channel),)
         lettered = self._lettered
         if "\n" in block and lettered.step(window, size) and not self._asked.asks:
-            return self._counted(lettered)
+            return (counted(lettered, window, self._channel),)
         if self._stutter.held or lettered.held:
             held = True
         # copies have judges of their own
         if window.end >= self._novelty.due and self._novelty.step(window) and not self._asked.asks:
             runs = (short.run, long.run, near.run)
             if not any(run is not None and run.copies >= 2 for run in runs):
-                return self._circles()
+                return (circling(self._novelty, window, self._channel),)
         if held is not self._held:
             if held:
                 self.doubt = max(self.doubt, window.end - 1)
@@ -303,7 +294,7 @@ class Repetition:
                 return ()  # copies that do not differ at all have been judged already
         if run.end >= run.bar:
             run.bar = run.end
-            return self._condemn(run, onset, self._window.end, near.window)
+            return (condemned(run, near.window, self._channel, onset, self._window.end),)
         self._near_held = True
         return ()
 
@@ -322,28 +313,6 @@ class Repetition:
         run.kind = judgement.kind
         run.why = judgement.why
         return True
-
-    def _circles(self) -> Sequence[Finding]:
-        end = self._window.end
-        onset = self._novelty.onset
-        message = "the answer goes round in circles: it says the same few phrases again and again"
-        evidence = {"new_phrases": round(self._novelty.share, 2), "unit": self._window.slice(onset, onset + 80)}
-        return (Finding("repetition.circles", "error", message, self._channel, onset, end, 0.9, evidence),)
-
-    def _stuttered(self, hits: int) -> Sequence[Finding]:
-        end = self._window.end
-        sample = self._window.slice(self._stutter.onset, self._stutter.onset + 40)
-        message = f"every piece of the text comes twice ({sample!r})"
-        evidence = {"samples": hits, "unit": sample}
-        onset = self._stutter.onset
-        return (Finding("repetition.stutter", "error", message, self._channel, onset, end, 0.97, evidence),)
-
-    def _counted(self, lettered: Lettered) -> Sequence[Finding]:
-        end, onset = self._window.end, lettered.onset
-        unit = self._window.slice(onset, onset + (end - onset) // lettered.copies)
-        evidence = {"copies": lettered.copies, "unit": unit[:80], "period": len(unit)}
-        message = f"{_MESSAGES['near_loop']} ({unit[:24]!r})"
-        return (Finding("repetition.near_loop", "error", message, self._channel, onset, end, 0.95, evidence),)
 
     def _single(self, char: str) -> Run:
         """The step ended in four equal characters: too short for the seeker, long enough to be watched."""
@@ -389,54 +358,6 @@ class Repetition:
             if run is not None and run.bar and run.bar <= self._seen:
                 need = run.bar - run.end
                 if agree(whole, n, n - run.period, min(need, len(rest))) >= need:
-                    return self._condemn(run)
+                    return (condemned(run, self._window, self._channel),)
         self._alarm = _NEVER  # the run has ended, as the next step will see
-        return ()
-
-    def _condemn(
-        self, run: Run, onset: int | None = None, end: int | None = None, window: Window | None = None
-    ) -> Sequence[Finding]:
-        window = window or self._window
-        unit = window.slice(run.start, run.start + run.period) or window.text[-run.period :]
-        evidence: dict[str, Any] = {
-            "period": run.period,
-            "copies": round((run.bar - run.start) / run.period, 1),
-            "unit": unit[:80],
-            "tokens_in_unit": tokens(turned(unit)),
-        }
-        if run.why:
-            evidence["raised_by"] = run.why
-        return (
-            Finding(
-                f"repetition.{run.kind}",
-                "error",
-                f"{_MESSAGES[run.kind]} ({unit[:24]!r}, period {run.period})",
-                self._channel,
-                run.start if onset is None else onset,
-                run.bar if end is None else end,
-                0.99 if not run.why else 0.95,
-                evidence,
-            ),
-        )
-
-    # --- token ids ---------------------------------------------------------------------------------------------------
-
-    def _ids(self, ids: Sequence[int], before: int) -> Sequence[Finding]:
-        """One token again and again that has no text: special tokens that the engine does not print."""
-        for token in ids:
-            if token == self._id:
-                self._id_count += 1
-            else:
-                self._id = token
-                self._id_count = 1
-                self._id_onset = before
-        if self._id_count >= 2 * self._policy.token_copies and self._seen == self._id_onset:
-            kind = "single_token_from_start" if not self._id_onset else "single_token"
-            evidence = {"token_id": self._id, "copies": self._id_count}
-            message = f"{_MESSAGES[kind]}, and it has no text"
-            return (
-                Finding(
-                    f"repetition.{kind}", "error", message, self._channel, self._id_onset, self._seen, 0.99, evidence
-                ),
-            )
         return ()

@@ -1,5 +1,5 @@
-"""Every token twice or several times: "The The cat cat", "HelloHello,, worldworld". A mistake of a client or a proxy, not
-of the model.
+"""Every token twice or more often: "The The cat cat", "HelloHello,, worldworld". A mistake of a client or a proxy, and
+not of the model.
 
 Stuttered text is a row of pieces of which each comes twice, and honest text never is for long. A sample of the text is
 tried now and then, often at the beginning, where such a mistake shows at once; where it is such a row, what follows is
