@@ -23,28 +23,28 @@ from typing import Final
 
 from detectors.finding import Finding, Severity
 from detectors.markup import CODES, Kind, Marker, find, match, may_become
-from detectors.mention import AHEAD, CONTEXT, in_source, mid_sentence, open_string, spoken_of, writes_markup
+from detectors.mention import (
+    AHEAD,
+    CODE_CHARS,
+    CONTEXT,
+    in_source,
+    indexes,
+    mid_sentence,
+    open_string,
+    spoken_of,
+    writes_markup,
+)
 from detectors.quoting import Quoting
+from detectors.subject import Subject
 from detectors.unmarked import is_header, length_with_spaces, lost_markup
 
 _LOOK: Final = re.compile(r"\n|`+|~+|[<\[\]◁]")
 _LOOK_IN_STRING: Final = re.compile(r"\n|`+|~+|[<\[\]◁]|\"+|'+|[”»“」』]")
 _eventful: Final = re.compile(r"[<\[\]◁`~]").search
-_TOPIC: Final = re.compile(
-    r"special[ -]tokens?|control[ -]tokens?|chat[ -]?templates?|chatml|tokeni[sz]er|\b(?:bos|eos|eot)\b"
-    r"|prompt (?:format|template)|(?:tool|function)[ -]call(?:ing)? (?:format|syntax|markup|tags?|parser)"
-    r"|(?:think|reasoning|thinking)[ -]tags?|stop (?:tokens?|sequences?|strings?)|harmony format|jinja"
-    r"|end[ -]of[ -](?:text|sequence|turn)",
-    re.IGNORECASE,
-)
 _MOST_FINDINGS: Final = 16
 _HEAD_CHARS: Final = 400
 _SPAN_CHARS: Final = 400
 """How long a marker may wait for the backtick that makes it code, or for the end of its string."""
-_CODE: Final = frozenset('=(){};:_"')
-_TAG: Final = re.compile(r"</[a-z][a-z0-9]*>|<[a-z][a-z0-9]* [a-z-]+=")
-_CODE_CHARS: Final = 64
-"""How far back signs of code are looked for."""
 _UNREAD: Final = 256
 """Calm chunks that are read together."""
 
@@ -55,7 +55,7 @@ class Leak:
     __slots__ = (
         "_after_marker", "_at", "_channel", "_closer", "_discussed", "_document", "_head", "_held",
         "_in_span", "_n", "_names", "_off", "_open", "_parsed", "_past", "_prompt", "_quoting", "_reported",
-        "_thought", "_tool_seen", "_topic", "_unread", "_unsure", "_visible", "calm", "doubt",
+        "_thought", "_tool_seen", "_unread", "_unsure", "_visible", "calm", "doubt",
     )  # fmt: skip
 
     def __init__(
@@ -68,7 +68,7 @@ class Leak:
     ) -> None:
         self.doubt = 0
         self._channel = channel
-        self._prompt = prompt_text or ""
+        self._prompt = Subject(prompt_text or "")
         self._names = frozenset(tool_names)
         self._parsed = parsed_reasoning
         self._off = channel.startswith("tool:")
@@ -84,7 +84,6 @@ class Leak:
         self._after_marker = False
         self._tool_seen = False
         self._thought = False  # a reasoning block has begun
-        self._topic: bool | None = None
         self._reported: set[str] = set()
         self._discussed: set[str] = set()  # markers that the answer has shown as what they are
         self._open: list[tuple[Marker, int]] = []
@@ -166,7 +165,8 @@ class Leak:
                 end = self._marker(buffer, start, base, out, final)
                 if end < 0:
                     keep = start
-                    if not self._is_index(buffer, start):
+                    plain = not (self._reported or self._tool_seen or self._thought)
+                    if not (plain and indexes(buffer[start:], self._before(buffer, start, CODE_CHARS))):
                         clear = start
                     break
                 if end == 0:
@@ -190,18 +190,6 @@ class Leak:
     def _before(self, buffer: str, start: int, most: int = CONTEXT) -> str:
         """The text before ``start``, at most so much of it."""
         return buffer[start - most : start] if start >= most else (self._past + buffer[:start])[-most:]
-
-    def _is_index(self, buffer: str, start: int) -> bool:
-        """Whether a bracket, and at most a letter behind it, indexes something in code, or begins a tag where tags are
-        common. Markers begin like that too, and there are many more of those: such a bracket is not waited with."""
-        if len(buffer) - start > 2 or self._reported or self._tool_seen or self._thought:
-            return False
-        before = self._before(buffer, start, _CODE_CHARS)
-        if buffer[start] == "<":
-            return _TAG.search(before) is not None
-        if buffer[start] == "]":
-            return before.count("[") > before.count("]")
-        return (before[-1:].isalnum() or before[-1:] in ("_", "]", ")", '"', "'")) and not _CODE.isdisjoint(before)
 
     def _ends_string(self, quotes: str, buffer: str, start: int) -> bool:
         closer = self._closer
@@ -397,10 +385,10 @@ class Leak:
     ) -> None:
         if marker.kind == "tool":
             self._tool_seen = True
-        if marker.text in self._reported or len(self._reported) >= _MOST_FINDINGS or self._mentioned(marker):
+        if marker.text in self._reported or len(self._reported) >= _MOST_FINDINGS or self._prompt.names(marker):
             return
         self._reported.add(marker.text)
-        if self._is_topic():
+        if self._prompt.is_about_tokens:
             severity = "info"
         message = f"{marker.text!r} ({marker.family}) in the {self._channel}" + (f": {how}" if how else "")
         out.append(
@@ -414,14 +402,6 @@ class Leak:
                 evidence={"marker": marker.text, "family": marker.family},
             )
         )
-
-    def _mentioned(self, marker: Marker) -> bool:
-        return marker.text in self._prompt or bool(marker.closes and marker.closes in self._prompt)
-
-    def _is_topic(self) -> bool:
-        if self._topic is None:
-            self._topic = _TOPIC.search(self._prompt) is not None
-        return self._topic
 
 
 def leaks_in(text: str, channel: str, where: str) -> list[Finding]:

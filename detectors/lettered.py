@@ -28,7 +28,7 @@ _COUNTER: Final = re.compile(
     re.IGNORECASE,
 )
 _COUNTED_DOWN: Final = ("ten", "nine", "eight", "seven", "six", "five", "four", "three", "two", "one")
-_LINE_WORD: Final = re.compile(rf"^\W*({'|'.join(_COUNTED_DOWN)})\b", re.IGNORECASE | re.MULTILINE)
+_LINE_NUMBER: Final = re.compile(rf"^\W*({'|'.join(_COUNTED_DOWN)}|[0-9]{{1,3}})\b", re.IGNORECASE | re.MULTILINE)
 _LONGEST: Final = 400  # characters of a line
 _LETTERS: Final = 4  # that it must hold besides its counter
 _LEAST: Final = 76  # characters of all copies
@@ -90,7 +90,11 @@ class Lettered:
 
 
 def counts_down(text: str) -> bool:
-    """Whether lines of the text begin with number words that go down by one: three numbers at least, and no others."""
-    places = [_COUNTED_DOWN.index(match.group(1).lower()) for match in _LINE_WORD.finditer(text)]
-    numbers = [place for at, place in enumerate(places) if not at or place != places[at - 1]]
-    return len(numbers) >= 3 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    """Whether lines of the text begin with numbers that go down by one: three at least, and no others."""
+    values = [_value(match.group(1)) for match in _LINE_NUMBER.finditer(text)]
+    numbers = [value for at, value in enumerate(values) if not at or value != values[at - 1]]
+    return len(numbers) >= 3 and numbers == list(range(numbers[0], numbers[0] - len(numbers), -1))
+
+
+def _value(number: str) -> int:
+    return int(number) if number.isdecimal() else len(_COUNTED_DOWN) - _COUNTED_DOWN.index(number.lower())

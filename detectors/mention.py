@@ -27,6 +27,8 @@ CONTEXT: Final = 4_000
 """Characters before a marker that are looked at."""
 AHEAD: Final = 40
 """Characters behind a marker that may be needed."""
+CODE_CHARS: Final = 64
+"""How far back signs of code are looked for."""
 
 Told = Literal["spoken of", "perhaps", "bare", "more"]
 
@@ -62,6 +64,8 @@ _WORD: Final = re.compile(r"<[a-z_]+>")
 _GOES_ON: Final = re.compile(r"[,.;)\n]|[ \t][a-z(\u2026<-]")
 _UNKNOWN: Final = ("<unk>", "<0x")  # these stand for a part of the answer, so they leak in the middle of sentences
 _LINE: Final = 400
+_CODE: Final = frozenset('=(){};:_"')
+_TAG: Final = re.compile(r"</[a-z][a-z0-9]*>|<[a-z][a-z0-9]* [a-z-]+=")
 _QUOTE: Final = re.compile(r"\\.|\"\"\"|'''|[\"'“”«»„「」『』]")
 _TYPOGRAPHIC: Final = {"“": "”", "«": "»", "„": "“", "「": "」", "『": "』"}
 _PREFIXED: Final = re.compile(r"(?:\A|[^\w'])[bruf]{0,2}\Z", re.IGNORECASE)
@@ -132,12 +136,25 @@ def in_source(marker: Marker, before: str, after: str, *, document: bool) -> boo
     line = before[before.rfind("\n") + 1 :]
     if before.endswith(_ESCAPES) or after.startswith(_ESCAPES) or _COMMENT.match(line):
         return True
-    return len(open_string(before)) == 3
+    literal = next(iter(reversed(list(_LITERAL.finditer(before)))), None)
+    return literal is not None and before.find(literal[1], literal.end()) < 0
 
 
 def writes_markup(text: str) -> bool:
     """Whether a statement of a template stands in the text."""
     return _STATEMENT.search(text) is not None
+
+
+def indexes(rest: str, before: str) -> bool:
+    """Whether a bracket, and at most a letter behind it, indexes something in code, or begins a tag where tags are
+    common. Markers begin like that too, and there are many more of those: such a bracket is not waited with."""
+    if len(rest) > 2:
+        return False
+    if rest[0] == "<":
+        return _TAG.search(before) is not None
+    if rest[0] == "]":
+        return before.count("[") > before.count("]")
+    return (before[-1:].isalnum() or before[-1:] in ("_", "]", ")", '"', "'")) and not _CODE.isdisjoint(before)
 
 
 def open_string(before: str) -> str:

@@ -206,3 +206,48 @@ def test_any_split_gives_the_same(parts: list[str], data: st.DataObject) -> None
     split, _ = run([text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)])
     assert split == whole == single
     assert doubts == sorted(doubts)
+
+
+SOURCES = {
+    "a template's expression": "            {{- '<|start_of_role|>documents<|end_of_role|>' }}\n",
+    "a template in a document that begins with one": (
+        "{%- if tools %}\n    {{- '<|start_header_id|>' + role + '<|end_header_id|>\\n\\n' }}\n{%- endif %}\n"
+        "<|im_start|>\n  {{ role }}\n<|im_end|>\nand on"
+    ),
+    "a comment of code": 'x = 1\n        # [{"a": 1}]<|/tool|><|end|><|user|>Why<|end|><|system|>\n        y = 2\n',
+    "a comment behind code": 'special_tokens_pattern="cls",  # <s> X </s></s> Y </s>\n    **kwargs,\n',
+    "an escape beside it": "answer in this format:\\n\\n<|thought_start|>\\n{explain}\\n<|thought_end|> and so on",
+    "an empty pair in a sentence": (
+        "Write calls within <tool_calls></tool_calls> tags, or else <tool_calls></tool_calls>, and no more."
+    ),
+    "an empty pair of thoughts": "Reasoning goes in <think></think> tags, and the plan in <think> as well, in the end.",
+    "a long literal": 'prompt = f"""\nAnswer so:\n'
+    + "word " * 120
+    + "\n<|thought_end|>\n<|tool_call_start|>\nx\n"
+    + '"""\n',
+    "a template that is one long string": (
+        '"chat_template": "[gMASK]<sop>{% for item in messages %}{% if item %}' + "word " * 120 + '{% endif %}"'
+    ),
+}
+
+
+@pytest.mark.parametrize("size", [1, 4, 10_000])
+@pytest.mark.parametrize("text", SOURCES.values(), ids=SOURCES.keys())
+def test_source_code_that_writes_markup_is_no_leak(text: str, size: int) -> None:
+    watch = Leak("content")
+    found = [f for start in range(0, len(text), size) for f in watch.feed(text[start : start + size])]
+    assert [f for f in (*found, *watch.finish()) if f.severity == "error"] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{%- if tools %}{{ tools }}{%- endif %}\nThat is the template.<|im_end|>",
+        "x = 1\n    # done<|im_end|>",
+        "The answer is 4.<|im_end|>\n<|im_start|>user\nAnd",
+        "<think></think>The answer is 4.</think>",
+    ],
+)
+def test_what_ends_the_answer_has_leaked_all_the_same(text: str) -> None:
+    watch = Leak("content")
+    assert any(f.severity == "error" for f in (*watch.feed(text), *watch.finish()))

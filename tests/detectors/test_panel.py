@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pytest
 
-from detectors import Facts, Finding, Panel, Policy
+from detectors import Facts, Finding, Leak, Panel, Policy
+from detectors.tail import Tail
+from tests.corpus.collapse import collapses
+from tests.corpus.honest import honest
 from tests.detectors.footprint import footprint
 
 
@@ -27,6 +31,26 @@ class Broken:
 
     def finish(self) -> Sequence[Finding]:
         raise RuntimeError("another")
+
+
+class Quiet:
+    """Finds nothing; keeps what it was fed."""
+
+    calm = True
+
+    def __init__(self) -> None:
+        self.doubt = 0
+        self.fed: list[str] = []
+
+    def feed(
+        self, text: str, token_ids: Sequence[int] | None = None, logprobs: Sequence[float] | None = None
+    ) -> Sequence[Finding]:
+        self.doubt += len(text)
+        self.fed.append(text)
+        return ()
+
+    def finish(self) -> Sequence[Finding]:
+        return ()
 
 
 def test_a_detector_that_raises_is_taken_out_and_recorded() -> None:
@@ -52,6 +76,44 @@ def test_the_others_see_everything_when_one_breaks() -> None:
     panel = Panel(extra=(Broken(),))
     found = [*panel.feed("boom " + "!" * 10), *panel.feed("!" * 30)]
     assert [f.code for f in found] == ["guard.detector_error", "repetition.single_token"]
+
+
+class Restless(Quiet):
+    """Is never calm, so that a panel feeds all its detectors every piece."""
+
+    calm = False
+
+
+def test_what_waits_for_its_turn_changes_nothing() -> None:
+    rng = random.Random(6)
+    texts = [(collapse.text[:3_000], collapse.json) for collapse in collapses(3, seed=43)]
+    texts += [(document.text[:3_000], False) for document in honest(30, seed=43)]
+    texts += [('{"a": "x\\ny\\\\", "b": [1, 2]}' + " " * 90, True), ("Yes <think>no</think> it <|im_end|> is", False)]
+    for text, json in texts:
+        for channel in ("content", "reasoning"):
+            waiting = Panel(channel=channel, json=json, extra=(Tail(), Leak(channel), Quiet()))
+            other = Panel(channel=channel, json=json, extra=(Tail(), Leak(channel), Restless()))
+            at = 0
+            while at < len(text):
+                piece = text[at : at + rng.choice([1, 3, 4, 4, 4, 5, 7, 9])]
+                at += len(piece)
+                found = waiting.feed(piece)
+                assert list(found) == list(other.feed(piece))
+                assert waiting.doubt == other.doubt
+                if any(f.severity == "error" for f in found):
+                    break
+            else:
+                assert list(waiting.finish()) == list(other.finish())
+                assert (waiting.doubt, waiting.facts()) == (other.doubt, other.facts())
+
+
+def test_plain_words_are_given_to_the_others_together() -> None:
+    quiet = Quiet()
+    panel = Panel(extra=(quiet,))
+    pieces = ["The ", "old", " har", "bour", ", an", "d so", " on!"]
+    for piece in pieces:
+        panel.feed(piece)
+    assert quiet.fed == ["The ", "".join(pieces[1:])]
 
 
 def test_findings_come_in_the_order_in_which_they_became_certain() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,43 @@ def run(text: str, prompt: str | None = None, ids: list[int] | None = None) -> l
     return [*watch.feed(text, ids), *watch.finish()]
 
 
+ROMAN = re.findall(r"\w+", "I II III IV V VI VII VIII IX X XI XII XIII XIV XV XVI XVII XVIII XIX XX")
+WORDS = re.findall(
+    r"\S+",
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty twenty-one twenty-two",
+)
+NTHS = re.findall(r"\w+", "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth")
+
 LOOPS = {
+    "counted in letters": (
+        "".join(f"{c}) wait, let me check.\n" for c in "abcdefghijklmnop"),
+        0,
+        "repetition.near_loop",
+    ),
+    "in capitals": (PROSE + "\n" + "".join(f"{c}. Banana\n" for c in "ABCDEFGHIJKLMNOP"), len(PROSE) + 1, ""),
+    "in Roman numerals": ("".join(f"Step {c}: let me check that.\n" for c in ROMAN), 0, "repetition.near_loop"),
+    "in Roman numerals with empty lines": ("".join(f"{c}. The same again\n\n" for c in ROMAN), 0, ""),
+    "in words": ("".join(f"Attempt {w} failed. Let me try again.\n" for w in WORDS), 0, "repetition.near_loop"),
+    "in ordinals": (
+        "".join(f"- {w}, wait a moment\n" for w in NTHS),
+        0,
+        "repetition.near_loop",
+    ),
+    "counting up for ever": (
+        "".join(f"{i} bottles of beer on the wall.\n" for i in range(1, 60)),
+        0,
+        "repetition.near_loop",
+    ),
+    "counting down past nought": (
+        "".join(f"{max(i, 0)} bottles of beer on the wall.\n" for i in range(9, -90, -1)),
+        0,
+        "repetition.near_loop",
+    ),
+    "a call within itself": ("x = week_day(" + "week_day(" * 40, 4, "repetition.period"),
+    "a member for ever": ('{"a": 1,\n' + '  "name": "Soup",\n' * 30, 9, "repetition.rows"),
+    "marks in the middle of a sentence": ("So the old harbour lies behind the narrow bridge and" + "!" * 40, 52, ""),
+    "marks without end": ("We did it" + "!" * 60, 9, "repetition.single_token"),
     "one character from the start": ("!" * 40, 0, "repetition.single_token_from_start"),
     "one character late": (PROSE + "G" * 60, len(PROSE), "repetition.single_token"),
     "a letter of another script": (PROSE + "あ" * 80, len(PROSE), "repetition.single_token"),
@@ -87,6 +124,21 @@ HONEST = {
     "words drawn out with the Arabic kashida": "قال: الســـــــــــــــــــلام، مرحبـــــــــــــــــــا بكم",
     "laughter in Arabic": "هههههههههههههههههه هذا مضحك جدا",
     "placeholders of a statement": "INSERT INTO t VALUES (" + "?, " * 20 + "?)\nSELECT " + "?, " * 20 + "?;",
+    "a row of marks behind a cry": "We did it" + "!" * 22 + " And what then" + "?" * 20 + " 太好了" + "！" * 20,
+    "counting down in digits": "".join(
+        f"{i} bottles of beer on the wall, {i} bottles of beer.\nTake one down and pass it around, {i - 1} bottles of "
+        "beer on the wall.\n\n" for i in range(99, 0, -1)
+    ),
+    "counting down in words": "".join(
+        f"{one} green bottles hanging on the wall,\n{one} green bottles hanging on the wall,\nAnd if one green bottle "
+        f"should accidentally fall,\nThere'll be {other} green bottles hanging on the wall.\n\n"
+        for one, other in zip(WORDS[9::-1], [*WORDS[8::-1], "no"], strict=True)
+    ),
+    "answers to choose from": "".join(
+        f"{c}) the {w} one\n" for c, w in zip("abcdefghijklmnop", PROSE.split(), strict=False)
+    ),
+    "rows without a value": '{"_col0": null}\n' * 120,
+    "a test's input": "echo aaaaaaaaaaaaaab | grep -P",
     "a cry": f"Noooooooooo!!!!!!!! {PROSE}",
     "a progress bar": "".join(f"build [{'#' * i}{'.' * (40 - i)}]\n" for i in range(0, 41, 4)),
     "indentation": "if x:\n" + " " * 80 + "y = 1\n",
@@ -160,6 +212,27 @@ def test_tokens_without_text_are_seen_by_their_ids() -> None:
     assert watch.feed("Hello", [1, 2]) == ()
     found = [f for _ in range(40) for f in watch.feed("", [32_000])]
     assert [(f.code, f.onset) for f in found] == [("repetition.single_token", 5)]
+
+
+@pytest.mark.parametrize("size", [1, 3, 40])
+def test_a_mark_that_is_a_token_of_its_own_is_no_cry(size: int) -> None:
+    assert run("We did it" + "!" * 22, ids=None) == []
+    watch = Repetition()
+    watch.feed("We did it", [7, 8, 9])
+    found = [
+        f for start in range(0, 22, size) for f in watch.feed("!" * min(size, 22 - start), [0] * min(size, 22 - start))
+    ]
+    assert [(f.code, f.onset, f.detected_at) for f in found] == [("repetition.single_token", 9, 25)]
+    watch = Repetition()
+    watch.feed("We did it", [7, 8, 9])
+    assert watch.feed("!!!!!!!!!!!!", [500, 500, 500]) == ()
+
+
+@pytest.mark.parametrize("times", range(2, 10))
+@pytest.mark.parametrize("before", ["", PARAGRAPH])
+def test_every_word_several_times(times: int, before: str) -> None:
+    text = prose(random.Random(8), 900)
+    assert run(before + "".join(f" {word}" * times for word in text.split()))
 
 
 def test_a_text_that_goes_round_in_circles() -> None:

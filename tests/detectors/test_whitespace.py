@@ -82,6 +82,13 @@ def test_white_space_behind_the_last_word(text: str, found: bool, size: int) -> 
     assert Whitespace(json=True).finish() == ()
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_an_escape_is_over_with_the_next_character(size: int) -> None:
+    watch, text = Whitespace(json=True), '{"a": "x\\n"' + " " * 90
+    found = [f for start in range(0, len(text), size) for f in watch.feed(text[start : start + size])]
+    assert [f.code for f in found] == ["whitespace.inside_json"]
+
+
 def test_a_gap_is_held_before_it_is_condemned() -> None:
     watch = Whitespace(json=True)
     assert watch.feed('{"a": 1') == ()
