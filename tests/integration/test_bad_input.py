@@ -114,6 +114,7 @@ def test_over_http(stage: Stage, what: str) -> None:
         assert (record.outcome, record.error_code, record.protocol) == ("invalid", code, "http")
         assert record.error_message
         assert answer.headers["x-outguard-trace-id"] == record.trace_id
+        assert error["outguard"] == {"trace_id": record.trace_id}  # a client keeps bodies, and seldom headers
         assert not record.attempts
 
 
