@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: setup demo test check bench bench-gate bench-grpc bench-peers bench-detectors bench-constraints bench-enforcement bench-memory bench-resume bench-store bench-triage bench-trace bench-outage chaos chaos-trace demo-triage proto format clean
+.PHONY: setup demo test check bench bench-gate bench-grpc bench-peers flame bench-detectors bench-constraints bench-enforcement bench-memory bench-resume bench-store bench-triage bench-trace bench-outage chaos chaos-trace demo-triage proto format clean
 
 setup: $(STAMP)
 
@@ -65,6 +65,14 @@ $(PEERS)/.installed:
 
 bench-peers: compiled $(PEERS)/.installed
 	$(BIN)/python -m tests.bench.http_path --packages $(COMPILED) --peers $(PEERS)/bin $(ARGS)
+
+# where the sidecar's time goes under load: build/flame.svg (ARGS="--scenario whole1")
+SAMPLER := build/py-spy/bin/py-spy
+$(SAMPLER):
+	$(BIN)/pip install --quiet --disable-pip-version-check --target build/py-spy py-spy==0.4.3
+
+flame: compiled $(SAMPLER)
+	$(BIN)/python -m tests.bench.flame --sampler $(SAMPLER) --packages $(COMPILED) -o build/flame.svg $(ARGS)
 
 # fails when reader, guard and writer cost over 15 % more CPU a chunk than tests/bench/baseline.json says
 bench-gate: setup
