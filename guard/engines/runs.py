@@ -23,6 +23,7 @@ _LINE: Final = b"data: "
 _BETWEEN: Final = b"\n\ndata: "
 _MARK: Final = "outguard"
 _NOT_PLAIN: Final = re.compile(rb'[\x00-\x1f"\\]')
+_NO_TEXT: Final = re.compile(rb'[\x00-\x1f"]')
 _string: Final = msgspec.json.Decoder(str).decode
 
 Parse = Callable[[bytes, list[StreamEvent]], Any]
@@ -84,7 +85,7 @@ class Runs:
         if whole.isascii() and _NOT_PLAIN.search(whole) is None:
             texts = [whole.decode()]
         else:
-            texts = _texts(parts)
+            texts = _texts(parts, _NO_TEXT.search(whole) is None)
             del parts[len(texts) :]
         count = len(parts) - parts.count(b"")
         if count:
@@ -92,12 +93,14 @@ class Runs:
         return len(parts) * (head + tail + len(_BETWEEN)) + sum(map(len, parts))
 
 
-def _texts(parts: list[bytes]) -> list[str]:
-    """What the insides of JSON strings say, up to one that is none."""
+def _texts(parts: list[bytes], all_text: bool) -> list[str]:
+    """What the insides of JSON strings say, up to one that is none. ``all_text``: none of them holds what a string may
+    not, so that only what is escaped is to be looked at."""
     texts: list[str] = []
     for part in parts:
         try:
-            texts.append(part.decode() if _NOT_PLAIN.search(part) is None else _string(b'"' + part + b'"'))
+            plain = b"\\" not in part if all_text else _NOT_PLAIN.search(part) is None
+            texts.append(part.decode() if plain else _string(b'"' + part + b'"'))
         except (UnicodeDecodeError, msgspec.DecodeError):
             break
     return texts

@@ -34,8 +34,12 @@ class Direct:
         """A piece of the body, not empty, in one write. False: it cannot be written now, and was not."""
         if not self.open():
             return False
-        self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self.push(data)
         return True
+
+    def push(self, data: bytes) -> None:
+        """``write``, where it is known to be ``open``."""
+        self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 class Delivery:
@@ -49,4 +53,6 @@ class Delivery:
         if not self._direct.open():
             return False
         piece = self._written(batch)
-        return not piece or self._direct.write(piece)
+        if piece:
+            self._direct.push(piece)
+        return True
