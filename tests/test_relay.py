@@ -224,3 +224,14 @@ async def test_a_guard_that_fails_on_the_short_way_is_an_error(
     assert data[-1]["error"]["code"] == "internal"
     assert "ZeroDivisionError" in caplog.text
     assert path.tracing.records[0].outcome == "failed"
+
+
+async def test_the_head_leaves_with_the_first_piece() -> None:
+    """One segment more would be one wake more for whoever waits for the first token."""
+    async with Path(Reply(told(STORY), every=150, delay=0.02)) as path, path.asked() as (reader, _):
+        first = await asyncio.wait_for(reader.read(65536), 5)
+        head, _, rest = first.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert b"data: " in rest
+        whole = first + await asyncio.wait_for(reader.read(), 20)
+    assert said(events(whole)) == STORY

@@ -18,7 +18,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from guard.server.direct import Direct
+from guard.server.direct import Direct, framed
 from guard.server.listener import BACKLOG, listening
 
 Scope = dict[str, Any]
@@ -71,12 +71,13 @@ class Exchange:
     ``started``: the status line is out, and no other can be given any more.
     """
 
-    __slots__ = ("_send", "direct", "request_id", "started")
+    __slots__ = ("_cycle", "_send", "direct", "request_id", "started")
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
         cycle = getattr(send, "__self__", None)
-        self.direct = Direct(cycle if isinstance(cycle, RequestResponseCycle) else None)
+        self._cycle: Any = cycle if isinstance(cycle, RequestResponseCycle) else None
+        self.direct = Direct(self._cycle)
         self.request_id = request_id
         self.started = False
 
@@ -89,19 +90,47 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": sent})
         await self.send_body(body, more=False)
 
-    async def start_stream(self, trace_id: str) -> None:
+    async def start_stream(self, trace_id: str, first: bytes = b"") -> None:
+        """``first``: its first piece, which leaves with the head, in one write."""
         self.started = True
         headers = [
             *_STREAM_HEADERS,
             (b"x-outguard-trace-id", trace_id.encode()),
             (b"x-request-id", self.request_id.encode()),
         ]
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        start = {"type": "http.response.start", "status": 200, "headers": headers}
+        cycle = self._cycle
+        if not first or cycle is None:
+            await self._send(start)
+        else:
+            transport, cycle.transport = cycle.transport, (aside := _Aside())
+            try:
+                await self._send(start)
+            finally:
+                cycle.transport = transport
+            head = b"".join(aside.written)
+            if head and self.direct.open():
+                transport.write(head + framed(first))
+                return
+            if head:
+                transport.write(head)
+        if first:
+            await self.send_body(first)
 
     async def send_body(self, data: bytes, *, more: bool = True) -> None:
         """Returns once the socket can take more."""
         if not (more and data and self.direct.write(data)):
             await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+class _Aside:
+    """Takes what is written, to be written with what follows."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
 
 
 _STREAM_HEADERS: Final = (

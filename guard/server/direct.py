@@ -39,7 +39,12 @@ class Direct:
 
     def push(self, data: bytes) -> None:
         """``write``, where it is known to be ``open``."""
-        self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        self._cycle.transport.write(framed(data))
+
+
+def framed(data: bytes) -> bytes:
+    """A piece of a body whose length is not known before, as HTTP/1.1 wants it."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 class Delivery:

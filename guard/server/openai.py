@@ -169,9 +169,10 @@ class OpenAIApp:
             async for batch in events:
                 data += feed(batch)
                 if data and not outcome.complete:  # what comes with the end goes out with the end
-                    if not exchange.started:
-                        await exchange.start_stream(outcome.trace_id)
-                    await exchange.send_body(data)
+                    if exchange.started:
+                        await exchange.send_body(data)
+                    else:
+                        await exchange.start_stream(outcome.trace_id, data)
                     data = b""
         except RequestError:
             if exchange.started or data:
