@@ -11,7 +11,7 @@ from guard.trace.delivery import Delivery
 from guard.trace.drain import Batch, Drain
 from guard.trace.memory import MemoryStore
 from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord
-from guard.trace.rows import Row
+from guard.trace.rows import Row, Values
 from guard.trace.spool import Spool
 from guard.trace.store import Refused, Unavailable
 
@@ -152,3 +152,46 @@ def test_losses_are_rows_too(tmp_path: Path) -> None:
     row = store._rows["losses"][0]
     assert (row["worker"], row["reason"], row["count"]) == ("0", "bound", 1)
     assert set(LossRecord.__struct_fields__) <= row.keys()
+
+
+class Unfit(Picky):
+    """Cannot even make a block of some values, as when a column does not hold them."""
+
+    def encode(self, table: str, values: Sequence[Values]) -> list[Row]:
+        if any(word in column for column in values for word in self.words):
+            raise Refused("OverflowError")
+        return super().encode(table, values)
+
+
+def test_values_that_fit_no_block_are_set_aside_like_those_that_are_refused(batch: Batch, tmp_path: Path) -> None:
+    store, other = Unfit("req-2", "req-5"), Picky("req-2", "req-5")
+    deliver(Delivery(store, tmp_path / "aside"), batch)
+    deliver(Delivery(other, tmp_path / "other"), batch)
+    assert count(store) == count(other) == {"requests": 5, "attempts": 10, "findings": 10, "outcomes": 1}
+    assert sorted(path.name for path in (tmp_path / "aside").iterdir()) == sorted(
+        path.name for path in (tmp_path / "other").iterdir()
+    )
+
+
+class Late(MemoryStore):
+    """Is away while a batch is made ready, and back when it is sent."""
+
+    def encode(self, table: str, values: Sequence[Values]) -> list[Row]:
+        raise Unavailable("gone")
+
+
+def test_a_store_that_is_away_while_a_batch_is_made_ready_takes_it_later(batch: Batch, tmp_path: Path) -> None:
+    store = Late()
+    deliver(Delivery(store, tmp_path), batch)
+    assert count(store) == {"requests": 7, "attempts": 14, "findings": 14, "outcomes": 1}
+
+
+def test_a_batch_may_be_larger_than_what_becomes_a_block(
+    batch: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("guard.trace.delivery.AT_ONCE", 3)
+    store = Picky("req-5")
+    prepared = Delivery(store, tmp_path).prepare(batch)
+    assert [len(block) for block in prepared.blocks["requests"]] == [3, 3, 1]
+    assert deliver(Delivery(store, tmp_path), batch) == 8
+    assert count(store) == {"requests": 6, "attempts": 12, "findings": 12, "outcomes": 1}
