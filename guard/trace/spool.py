@@ -40,6 +40,9 @@ SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """A batch is a stretch of one segment: the larger a writer that is behind may take them, the less a record costs it."""
 MAX_WORKERS: Final = 1_000
 
+SCAN_BYTES: Final = 16 * 1024 * 1024
+"""After so many of its own bytes a worker looks at what the others have."""
+
 RESCAN_SECONDS: Final = 0.2
 """How often a full spool looks whether the writer has made room."""
 
@@ -48,7 +51,7 @@ class Spool:
     """One worker's end of the spool.
 
     ``max_bytes`` bounds all segments below ``root`` together. What other workers have appended to their current
-    segments since this one last looked is not seen, so the bound may be passed by one segment for each of them.
+    segments since this one last looked is not seen, so the bound may be passed by SCAN_BYTES for each of them.
     ``worker`` is the name that is wanted; the one that was free is in the attribute of that name. Raises OSError when
     the directory cannot be made or written: at start that is a mistake in the configuration.
     """
@@ -75,6 +78,7 @@ class Spool:
         self._seed = 0
         self._size = 0
         self._others = 0
+        self._unseen = 0
         self._scanned_at = 0.0
         self._last_name = 0
         self._closed = False
@@ -184,7 +188,10 @@ class Spool:
                 self._leave()  # the torn record stays behind at the end of its segment, where it is recognised
             return "disk"
         self._size += size
+        self._unseen += size
         self.written += 1
+        if self._unseen > SCAN_BYTES:
+            self._scan()
         return ""
 
     def _lose(self, reason: str) -> None:
@@ -228,6 +235,7 @@ class Spool:
 
     def _scan(self) -> None:
         self._scanned_at = time.monotonic()
+        self._unseen = 0
         total = 0
         try:
             with os.scandir(self.root) as workers:

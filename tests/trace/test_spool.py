@@ -116,6 +116,19 @@ def test_more_workers_than_a_spool_has_names_for(tmp_path: Path, monkeypatch: py
     assert len(held) == 2
 
 
+def test_workers_who_never_end_a_segment_keep_the_bound_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "SCAN_BYTES", 5_000)
+    workers = [Spool(tmp_path, max_bytes=300_000) for _ in range(8)]
+    for n in range(400):
+        for worker in workers:
+            worker.write(record(n, output_text="x" * 700))
+    total = sum(path.stat().st_size for path in tmp_path.glob("*/*.seg"))
+    assert 250_000 < total <= 300_000 + len(workers) * 6_500  # what each has written since it last looked
+    assert all(worker.lost["bound"] for worker in workers)
+
+
 def test_the_bound_loses_the_newest_counts_it_and_says_so_afterwards(tmp_path: Path) -> None:
     spool = Spool(tmp_path, max_bytes=300_000)
     for n in range(800):
