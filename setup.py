@@ -5,8 +5,8 @@
 mypyc turns typed Python into a C extension. A chunk then costs a sixth less CPU (tests/bench/REPORT.md); without it
 everything works the same, from the Python sources. What is listed is what every chunk goes through, and
 tests/test_compiled_sources.py says what such a module must not hold: coroutines, functions made in a loop, and a name
-that is bound to errors of two types in one function. The checkers of constraints hold such functions; cold code is not
-worth its build time.
+that is bound to errors of two types in one function. A class that is compiled is inherited from by compiled ones alone.
+Cold code is not worth its build time.
 """
 
 import os
