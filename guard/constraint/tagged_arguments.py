@@ -16,53 +16,21 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice, product
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from detectors.finding import Finding
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.formats.values import STRING_ONLY, Types, encode, types_at
 from guard.constraint.json_check import JsonChecker
 from guard.constraint.json_syntax import DONE, STRING, JsonError, JsonReader, Sink
+from guard.constraint.tag_styles import SAYS_TEXT, STYLES
 
-
-class Style(NamedTuple):
-    """``head`` reads on behind ``opening``: the key, and what says whether the value is text (``"true"``, ``"string"``)
-    where the style says so. ``begun``: whether a head may still become one."""
-
-    opening: str
-    head: re.Pattern[str]
-    begun: re.Pattern[str]
-    closing: str
-
-
-def _style(opening: str, head: str, closing: str) -> Style:
-    return Style(opening, re.compile(head), _beginning(head), closing)
-
-
-def _beginning(head: str) -> re.Pattern[str]:
-    """Whatever ``head`` can begin with: each of its pieces may be the last, and be cut."""
-    pieces = re.findall(r"\(.*?\)|\[[^\]]*\][*+]|\\.|[^\\]", head)
-    out = ""
-    for piece in reversed(pieces):
-        out = f"(?:{piece}{out})?" if out else f"(?:{piece})?"
-    return re.compile(out)
-
-
-_KEY: Final = r"([^<>\"\n]*)"
-STYLES: Final = {
-    "qwen_xml": _style("<parameter=", rf"{_KEY}>", "</parameter>"),
-    "minimax_xml": _style('<parameter name="', rf'{_KEY}">', "</parameter>"),
-    "deepseek_xml": _style('<｜DSML｜parameter name="', rf'{_KEY}" string="([a-z]*)">', "</｜DSML｜parameter>"),
-    "deepseek_v4_1_xml": _style('<｜DSML｜ parameter name="', rf'{_KEY}" string="([a-z]*)">', "</｜DSML｜ parameter>"),
-    "glm_xml": _style("<arg_key>", rf"{_KEY}</arg_key>[ \t\r\n]*<arg_value>", "</arg_value>"),
-    "kimi_k3_xml": _style('<|open|>argument key="', rf'{_KEY}" type="([a-z]*)"<\|sep\|>', "<|close|>argument<|sep|>"),
-}
-_SAYS_TEXT: Final = {"true": True, "false": False, "string": True}
 _SPACE: Final = " \t\r\n"
 _ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
+_LONGEST_HEAD: Final = 10_000
 _MOST_READINGS: Final = 64
-_MOST_WORK: Final = 2_000_000
-"""Characters that are read again for the sake of other readings, in all: about half a second."""
+_MOST_WORK: Final = 400_000
+"""Characters that are read again for the sake of other readings, in all: some tenths of a second."""
 
 _BETWEEN, _HEAD, _TEXT, _JSON, _HELD, _CLOSING, _OVER = range(7)
 
@@ -151,13 +119,17 @@ class TaggedArguments:
         self._at += count
         return taken
 
+    def _spaced(self) -> str:
+        """What is left behind white space."""
+        self._take(len(self._left) - len(self._left.lstrip(_SPACE)))
+        return self._left
+
     def _between(self) -> bool:
-        bare = self._left.lstrip(_SPACE)
+        bare = self._spaced()
         if not bare:
             return False
         opening = self._style.opening
         if bare.startswith(opening):
-            self._take(len(self._left) - len(bare))
             self._tag = self._at
             self._take(len(opening))
             self._stage = _HEAD
@@ -167,9 +139,10 @@ class TaggedArguments:
         return False
 
     def _head(self) -> bool:
-        head = self._style.head.match(self._left)
+        text = self._left[:_LONGEST_HEAD]
+        head = self._style.head.match(text)
         if head is None:
-            begun = self._style.begun.match(self._left)
+            begun = self._style.begun.match(text)
             good = begun.end() if begun is not None else 0
             if good < len(self._left):
                 self._fail("json.invalid", self._at + good, "an argument's tag cannot go on like this")
@@ -188,7 +161,7 @@ class TaggedArguments:
         self._types = types_at(self._schema, key)
         kinds = self._checker.kinds()
         self._text_only = kinds <= {STRING}
-        said = _SAYS_TEXT.get(head[2]) if head.re.groups > 1 else None
+        said = SAYS_TEXT.get(head[2]) if head.re.groups > 1 else None
         if said:
             self._stage = _TEXT
         elif said is False or STRING not in kinds:
@@ -227,16 +200,14 @@ class TaggedArguments:
         return True
 
     def _closing(self) -> bool:
-        bare = self._left.lstrip(_SPACE)
+        bare = self._spaced()
         closing = self._style.closing
         if bare.startswith(closing):
-            self._take(len(self._left) - len(bare))
             self._close()
             return True
         if not closing.startswith(bare):
             same = next(n for n, char in enumerate(bare) if not closing.startswith(bare[: n + 1]))
-            at = self._at + len(self._left) - len(bare) + same
-            self._fail("json.trailing_data", at, "text follows the value of an argument")
+            self._fail("json.trailing_data", self._at + same, "text follows the value of an argument")
         return False
 
     def _held(self) -> bool:
@@ -412,10 +383,3 @@ def _overlap(text: str, stop: str) -> int:
         if stop.startswith(text[-size:]):
             return size
     return 0
-
-
-def written_as(node: dict[str, Any]) -> str:
-    """The style of a JSON schema in a structural tag: ``json``, a key of STYLES, or empty where only xgrammar reads
-    it."""
-    style = "qwen_xml" if node.get("type") == "qwen_xml_parameter" else node.get("style", "json")
-    return "" if node.get("excludes") or (style != "json" and style not in STYLES) else str(style)

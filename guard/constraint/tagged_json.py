@@ -17,11 +17,14 @@ from detectors.finding import Finding
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.contract import Checker
 from guard.constraint.json_check import Release
-from guard.constraint.tagged_arguments import TaggedArguments, written_as
+from guard.constraint.tag_styles import written_as
+from guard.constraint.tagged_arguments import TaggedArguments
 
 MARK: Final = "\ue000"
 _FREE: Final = ("any_text", "triggered_tags", "dispatch")
 _SPACE: Final = " \t\r\n"
+_MOST_SPACE: Final = 200
+"""White space that a structure may begin with."""
 
 
 class Structure(Protocol):
@@ -231,7 +234,7 @@ class TaggedChecker:
         behind = "".join(self._texts)[self._base + ended.ended_at :]
         space = behind[: len(behind) - len(behind.lstrip(_SPACE))]
         first = space + behind[len(space) : len(space) + 1]
-        own = 0
+        own = max(0, len(space) - _MOST_SPACE)
         while own < len(space) and self._structure.fork().push(first[own:]) < len(first) - own:
             own += 1
         self._base += ended.ended_at + own

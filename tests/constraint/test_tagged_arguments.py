@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import jsonschema_rs
@@ -52,3 +53,20 @@ def test_a_valid_object_is_never_refused_and_an_invalid_one_never_finished(seed:
             elif style.startswith("deepseek"):  # there each value has one reading
                 assert whole[0] != [], (style, schema, text)
                 assert whole[1] < len(text) or not text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<parameter=" + "k" * 200_000,
+        '<parameter=a>{"k": "' + "</parameter>" * 10_000,
+        "<parameter=a>" + "</parameter" * 15_000,
+        "".join(f"<parameter=a{i}>x{i}</parameter>" for i in range(3_000)),
+        " " * 200_000,
+    ],
+)
+def test_no_text_takes_more_than_its_length(text: str) -> None:
+    compiled = compile_constraint(Constraint("json_schema", {}))
+    begun = time.process_time()
+    outcome(compiled, "qwen_xml", [text[at : at + 16] for at in range(0, len(text), 16)])
+    assert time.process_time() - begun < 10.0
