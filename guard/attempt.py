@@ -45,6 +45,7 @@ class Attempt(Struct, eq=False):
         self.answer.spent.sent(len(raw.prompt))
         if self.answer.call_reader() is None:
             self.guard.reads_raw(raw.vocabulary, self.new_reading(raw=True))
+            self.trail.speaks(raw.prompt, self.answer.delivered.spoken)
         else:
             self.answer.delivered.reads_channels()
         return stream

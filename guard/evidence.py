@@ -7,6 +7,7 @@ that its answer is finished.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from guard.decision import Action
 from guard.engines.dialect_constraints import named
 from guard.events import CONTENT, GuardEvent, Release
 from guard.request import GenerationRequest
+from guard.spoken import Spoken
 from guard.stream import StreamGuard
 from guard.trace.context import TraceContext, attempt_span_id
 from guard.trace.record import AttemptRecord, FindingRecord, RequestRecord
@@ -74,6 +76,8 @@ class AttemptEvidence:
         self.started = now
         self._released = 0
         self._notes: list[Finding] = []
+        self._spoken: Spoken | None = None
+        self._said_before = 0
 
     def saw(self, out: list[GuardEvent]) -> None:
         """What was released after the last arrival, with token ids and logprobs where the engine gave them."""
@@ -92,8 +96,18 @@ class AttemptEvidence:
             record.token_logprobs.append(_number(entry.get("logprob")))
             record.runner_up_logprobs.append(_runner_up(entry))
 
+    def speaks(self, prompt: Sequence[int], spoken: Spoken | None) -> None:
+        """The engine is spoken with in tokens: those of the prompt, unless it is one that is gone on from, and the raw
+        answer, whose ids are all that was said, markup and calls included."""
+        if self.record.resumed_at < 0:
+            self.record.prompt_token_ids = list(prompt)
+        self._spoken = spoken
+        self._said_before = spoken.named if spoken is not None else 0
+
     def close(self, guard: StreamGuard, now: float) -> None:
         record = self.record
+        if self._spoken is not None:
+            record.output_token_ids = self._spoken.ids(self._said_before)
         record.duration_ms = (now - self.started) * 1e3
         arrivals = self.arrivals
         record.chunks = len(arrivals)

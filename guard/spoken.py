@@ -35,6 +35,15 @@ class Spoken:
             if len(self._parts) > _JOIN:
                 self._parts[:] = ["".join(self._parts)]
 
+    def ids(self, start: int = 0) -> list[int]:
+        """From the one with this number on."""
+        return self._ids[start:].tolist()
+
+    @property
+    def named(self) -> int:
+        """How many of its tokens have ids."""
+        return len(self._ids)
+
     def __bool__(self) -> bool:
         return bool(self._lengths)
 

@@ -18,8 +18,11 @@ import msgspec
 from guard.trace.frames import LOSS, OUTCOME, PACKED, REQUEST, SCRAPE, SKETCH
 from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord, ScrapeRecord, SketchRecord
 
-ARRAYS: Final = {"output_token_ids": "I", "token_logprobs": "f", "runner_up_logprobs": "f"}
-"""What an attempt carries packed, four little-endian bytes a number."""
+ARRAYS: Final = {"output_token_ids": "I", "token_logprobs": "f", "runner_up_logprobs": "f", "prompt_token_ids": "I"}
+"""What an attempt carries packed, four little-endian bytes a number. A new one comes last."""
+
+_FEWEST: Final = 3
+"""How many of them the first version that packed them knew."""
 
 
 class Packed(msgspec.Struct, array_like=True):
@@ -49,9 +52,20 @@ def decode(kind: int, payload: bytes | memoryview) -> Record:
     if decoder is None:
         raise msgspec.ValidationError(f"there is no record of kind {kind}")
     record: Record = decoder.decode(payload)
-    if isinstance(record, Packed) and len(record.numbers) != len(ARRAYS) * len(record.request.attempts):
-        raise msgspec.ValidationError("its attempts and their numbers do not fit together")
+    if isinstance(record, Packed):
+        record.numbers = _filled(record.numbers, len(record.request.attempts))
     return record
+
+
+def _filled(numbers: list[bytes], attempts: int) -> list[bytes]:
+    """With empty lists for those that an older version did not know."""
+    each, left = divmod(len(numbers), attempts or 1)
+    if each == len(ARRAYS) and attempts and not left:
+        return numbers
+    if left or not attempts or not _FEWEST <= each < len(ARRAYS):
+        raise msgspec.ValidationError("its attempts and their numbers do not fit together")
+    missing = [b""] * (len(ARRAYS) - each)
+    return [one for at in range(0, len(numbers), each) for one in (*numbers[at : at + each], *missing)]
 
 
 def pack(record: RequestRecord) -> list[bytes] | None:

@@ -72,6 +72,7 @@ class AttemptRecord(Struct):
     output_token_ids: list[int] = field(default_factory=list)
     token_logprobs: list[float] = field(default_factory=list)
     runner_up_logprobs: list[float] = field(default_factory=list)
+    prompt_token_ids: list[int] = field(default_factory=list)
     findings: list[FindingRecord] = field(default_factory=list)
 
 

@@ -164,6 +164,7 @@ def _bare(attempt: AttemptRecord, kept: str, known: Mapping[str, str], key: byte
         output_text="",
         output_fingerprint=output,
         output_token_ids=[],
+        prompt_token_ids=[],
         token_logprobs=[],
         runner_up_logprobs=[],
         error_message="",

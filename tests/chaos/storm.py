@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import sys
 import time
 from collections import Counter
@@ -32,6 +31,7 @@ from guard.trace.tracing import Tracing
 from guard.v1 import guard_pb2 as pb
 from guard.v1 import guard_pb2_grpc
 from tests.chaos.engine import STORY, ChaosEngine
+from tests.chaos.wire import open_sockets, unchunked
 
 NAMES = ("a", "b", "c")
 CONFIG = """\
@@ -62,7 +62,7 @@ class Storm:
 
     async def run(self) -> None:
         async with grpc.aio.insecure_channel("127.0.0.1:1"):  # what gRPC makes once and keeps
-            tasks, sockets = asyncio.all_tasks(), _sockets()
+            tasks, sockets = asyncio.all_tasks(), open_sockets()
         async with contextlib.AsyncExitStack() as stack:
             for engine in self.engines:
                 await engine.start()
@@ -97,7 +97,7 @@ class Storm:
         await asyncio.sleep(0.1)
         left = {task for task in asyncio.all_tasks() - tasks if not task.done()}
         self.leaks += [f"a task: {task.get_coro()}" for task in left]
-        if (more := _sockets() - sockets) > 0:
+        if (more := open_sockets() - sockets) > 0:
             self.leaks.append(f"{more} sockets")
 
     async def _settled(self, pipeline: Pipeline) -> None:
@@ -160,7 +160,7 @@ class Storm:
         if how == "whole":
             self._whole(int(status.split()[1]), json.loads(rest))
         elif b" 200 " in status.partition(b"\r\n")[0]:
-            self._stream(_unchunked(rest), ended=rest.endswith(b"0\r\n\r\n"))
+            self._stream(unchunked(rest), ended=rest.endswith(b"0\r\n\r\n"))
         else:
             self._error(json.loads(rest)["error"], "")
 
@@ -216,26 +216,9 @@ class Storm:
             self.wrong.append(f"an error behind another story: {_difference(text)}")
 
 
-def _sockets() -> int:
-    """How many this process has open; gRPC keeps descriptors of other kinds for its own use."""
-    held = 0
-    for fd in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            held += os.readlink(f"/proc/self/fd/{fd}").startswith("socket:")
-    return held
-
-
 def _difference(text: str) -> str:
     at = next((i for i, pair in enumerate(zip(text, STORY, strict=False)) if pair[0] != pair[1]), len(STORY))
     return f"at {at} of {len(text)}: {text[max(0, at - 20) : at + 20]!r}"
-
-
-def _unchunked(data: bytes) -> bytes:
-    body = b""
-    while data and not data.startswith(b"0\r\n"):
-        size, _, data = data.partition(b"\r\n")
-        body, data = body + data[: int(size, 16)], data[int(size, 16) + 2 :]
-    return body
 
 
 def main() -> None:

@@ -77,6 +77,23 @@ def test_numbers_that_do_not_fit_their_attempts(make: Make) -> None:
         decode(PACKED, msgspec.msgpack.encode(Packed(make(1), [b""])))
 
 
+def test_numbers_that_an_older_version_has_spooled(make: Make) -> None:
+    """It packed fewer lists: those that it did not know are empty, and the others are where they were."""
+    record = make(2)
+    record.attempts = record.attempts * 2
+    numbers = pack(record)
+    assert numbers is not None
+    older = [one for at in range(0, len(numbers), len(ARRAYS)) for one in numbers[at : at + 3]]
+    through = whole(decode(PACKED, msgspec.msgpack.encode(Packed(copy.deepcopy(record), older))))
+    assert isinstance(through, RequestRecord)
+    for attempt, was in zip(through.attempts, record.attempts, strict=True):
+        assert attempt.output_token_ids == was.output_token_ids
+        assert attempt.prompt_token_ids == []
+    for wrong in (older[:-1], older[:2], [*numbers, b""]):
+        with pytest.raises(msgspec.ValidationError, match="do not fit"):
+            decode(PACKED, msgspec.msgpack.encode(Packed(copy.deepcopy(record), wrong)))
+
+
 def test_ids_that_are_none_are_left_out_as_a_whole() -> None:
     assert packed("I", [1, 2]) == b"\x01\0\0\0\x02\0\0\0"
     assert packed("I", [1, -1]) == packed("I", [2**32]) == packed("I", []) == b""
