@@ -113,7 +113,7 @@ demo-triage: setup
 	OUTGUARD_SLOW=1 $(BIN)/pytest -q tests/replay/test_real.py
 	$(BIN)/python -m tests.bench.triage $(ARGS)
 
-# 500 requests while engines die, freeze and break in sixteen ways
+# 500 requests while engines die, freeze and break in sixteen ways; 110 of them through two real engines (minutes)
 chaos: setup
 	$(BIN)/python -m tests.chaos.storm $(ARGS)
 

@@ -48,13 +48,13 @@ ENGINES
 routes:
   - {model: tokens, engines: [t0, t1], balance: least_loaded}
   - {model: chat, engines: [c0, c1], balance: least_loaded}
-policies: {default: {max_attempts: 8, backoff_initial: 0.05, backoff_max: 0.5}}
-health: {failures: 6, failure_rate: 0.9, open_initial: 0.2, open_max: 1, slow_start: 1}
-limits: {retry_ratio: 4, retry_floor: 100, queue_seconds: 60, request_timeout: 180}
+policies: {default: {max_attempts: 10, backoff_initial: 0.5, backoff_max: 4}}
+health: {failures: 30, failure_rate: 1, open_initial: 0.2, open_max: 1, slow_start: 1}
+limits: {retry_ratio: 4, retry_floor: 100, queue_seconds: 400, queue_length: 1000, request_timeout: 400}
 """
 ENGINE: Final = (
     '  - {name: NAME, url: "URL", dialect: llamacpp, max_concurrency: 1, tool_format: hermes, SPEECH, '
-    "timeouts: {connect: 0.5, first_token: 15, between_tokens: 10, total: 90}}\n"
+    "timeouts: {connect: 0.5, first_token: 30, between_tokens: 12, total: 120}}\n"
 )
 
 
@@ -88,7 +88,7 @@ ASKED: Final[tuple[tuple[str, int, dict[str, Any]], ...]] = (
 """What is asked for, in so many tokens at most."""
 
 CALLERS: Final = 6
-LONGEST: Final = 240.0
+LONGEST: Final = 500.0
 
 
 class Said(NamedTuple):
@@ -231,7 +231,7 @@ class RealStorm:
         down: Proxy | None = None
         try:
             while True:
-                await asyncio.sleep(1.0 + self._dice.random() * 4)
+                await asyncio.sleep(3 + self._dice.random() * 7)
                 down = self._dice.choice(self.proxies)
                 engine = down.engine
                 assert engine is not None
@@ -243,7 +243,7 @@ class RealStorm:
                 else:
                     self.done["frozen"] += 1
                     os.kill(engine.pid, signal.SIGSTOP)
-                    await asyncio.sleep(0.5 + self._dice.random() * 13)  # some are short of a stall
+                    await asyncio.sleep(0.5 + self._dice.random() * 15)  # some are short of a stall
                     os.kill(engine.pid, signal.SIGCONT)
                 down = None
         except asyncio.CancelledError:
@@ -381,7 +381,7 @@ def reason_not_to() -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=120)
+    parser.add_argument("--requests", type=int, default=110)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=0.3, help="The share of attempts that meet a fault.")
     parser.add_argument("--quantised", action="store_true", help="the weights as they are shipped (Q4_1)")

@@ -1,4 +1,4 @@
-"""Requests through a whole sidecar while its engines break: ``python -m tests.chaos.storm [--requests N] [--rate R]``.
+"""Requests through a whole sidecar while its engines break: ``python -m tests.chaos.storm [--requests N] [--real N]``.
 
 Three engines (engine.py), over both protocols, streamed and whole, with callers that leave. While they are asked,
 engines die and come back, and freeze and thaw. Every caller must hold the whole story or an honest error with a clean
@@ -223,20 +223,33 @@ def _difference(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=500)
+    parser.add_argument("--requests", type=int, default=500, help="Of them all.")
+    parser.add_argument("--real", type=int, default=110, help="So many of them through real engines (real.py).")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rate", type=float, default=0.4, help="The share of attempts that meet a fault.")
     asked = parser.parse_args()
-    storm = Storm(asked.requests, asked.seed, asked.rate)
+    scripted = asked.requests - asked.real
+    storm = Storm(scripted, asked.seed, asked.rate)
     asyncio.run(storm.run())
     met = sum((Counter(engine.met) for engine in storm.engines), Counter[str]())
-    print(f"{asked.requests} requests in {storm.seconds:.1f} s, {sum(e.requests for e in storm.engines)} attempts")
+    attempts = sum(engine.requests for engine in storm.engines)
+    print(f"scripted engines: {scripted} requests in {storm.seconds:.1f} s, {attempts} attempts")
     print("faults met: " + ", ".join(f"{name} {count}" for name, count in sorted(met.items())))
     print("ends: " + ", ".join(f"{name} {count}" for name, count in storm.ends.most_common()))
     print(f"wrong: {len(storm.wrong)}, left behind: {len(storm.leaks)}")
     for line in storm.wrong[:20] + storm.leaks:
         print(f"  {line}")
-    sys.exit(bool(storm.wrong or storm.leaks))
+    failed = bool(storm.wrong or storm.leaks)
+    if asked.real:
+        from tests.chaos import real
+
+        if reason := real.reason_not_to():
+            print(f"real engines: none ({reason})")
+            failed = True
+        else:
+            other = real.storm(asked.real, asked.seed, 0.3)
+            failed = failed or bool(other.wrong or other.leaks)
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
