@@ -40,8 +40,11 @@ _replay = _helper("replay_server", "engines/replay_server.py")
 _sidecar = _helper("sidecar_process", "integration/sidecar_process.py")
 
 
+WORD = 4
+
+
 def words(count: int, seed: int) -> list[str]:
-    """Of four characters with their blank, no two neighbours alike."""
+    """Of ``WORD`` characters with their blank, no two neighbours alike."""
     rng = random.Random(seed)
     letters = "abcdefghijklmnopqrstuvwxyz"
     return [" " + "".join(rng.choices(letters, k=3)) for _ in range(count)]
@@ -62,7 +65,7 @@ def answer(tokens: int, logprobs: bool) -> bytes:
 
 
 def through(sidecar: Any, prompt: str, logprobs: bool) -> tuple[float, float, int]:
-    """(resident MB before, at most meanwhile, tokens that came)."""
+    """(resident MB before, at most meanwhile, tokens that came: several of them may come in one piece)."""
     body = {"model": "m", "messages": [{"role": "user", "content": prompt}], "stream": True, "logprobs": logprobs}
     data = json.dumps(body).encode()
     before = most = sidecar.resident_mb()
@@ -79,12 +82,16 @@ def through(sidecar: Any, prompt: str, logprobs: bool) -> tuple[float, float, in
     try:
         connection.request("POST", "/v1/chat/completions", data)
         reply = connection.getresponse()
-        came, tail = 0, b""
+        came, line, last = 0, b"", b""
         while part := reply.read1(65536):
-            came += (tail[-20:] + part).count(b'"content":') - tail[-20:].count(b'"content":')
-            tail = part
-        if b"[DONE]" not in tail:
-            raise RuntimeError(f"the answer did not end: {tail[-300:]!r}")
+            *lines, line = (line + part).split(b"\n")
+            for one in lines:
+                if one.startswith(b"data: {"):
+                    choices = json.loads(one[6:])["choices"]
+                    came += len(choices[0]["delta"].get("content") or "") // WORD if choices else 0
+                last = one or last
+        if last != b"data: [DONE]":
+            raise RuntimeError(f"the answer did not end: {last[-300:]!r}")
     finally:
         connection.close()
         over.set()
