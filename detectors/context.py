@@ -52,6 +52,7 @@ _CRIES: Final = frozenset("!?\uff01\uff1f")
 _SENTENCES: Final = re.compile(r"[.!?:;,\n\u3002\uff01\uff1f\uff0c\u060c]")
 _CRY: Final = 32  # characters of ASCII, and fewer of other scripts
 _MEMBER: Final = re.compile(r""""[^"\n]*":\s*(?:"[^"\n]*"|[\w.+-]+),?\s+(?=")""")
+_FORMULA: Final = re.compile(r"\\[A-Za-z]{2,}\{")
 _KEY: Final = re.compile(r""""[^"\n]*"\s*:""")
 LATE_HOLD: Final = 56  # characters before the bar, so that nothing honest waits for more than sixteen chunks
 _EMPTY_ITEM: Final = re.compile(r"\s*[-*+•>]\s*")
@@ -327,7 +328,7 @@ def _structured(unit: str, line: str, distinct: int, policy: Policy) -> tuple[in
             return max(policy.member_copies * period, 120), "rows", "member"
     if distinct and sum(char in "([{" for char in unit) > sum(char in ")]}" for char in unit) and " " not in unit:
         return max(policy.nested_copies * period, 120), kind, "nested"
-    if unit.count("|") >= 2 or ("{" in unit and ":" in unit):
+    if unit.count("|") >= 2 or ("{" in unit and ":" in unit and not _FORMULA.search(unit)):
         if all(word.lower() in _LITERALS for word in WORD.findall(_KEY.sub("", unit))) and '"' in unit:
             return policy.empty_row_copies * period, kind, "empty rows"
         copies = policy.rich_code_copies if distinct >= 6 else policy.row_copies * (2 if distinct < 4 else 1)

@@ -2,8 +2,8 @@
 
 The rules:
 
-- A counter is a letter or a Roman numeral with a full stop, a bracket or a colon behind it, or a number in English
-  words, at the beginning of a line or behind a label of one or two words.
+- A counter is a letter or a Roman numeral with a full stop, a bracket or a colon behind it, a capital letter behind a
+  word, or a number in English words, at the beginning of a line or behind a label of at most four words.
 - Lines are equal when they are with their counters set aside; empty lines between them do not count. The counter has to
   change from each to the next: lines that are all equal are judged elsewhere.
 """
@@ -23,8 +23,8 @@ _WORDS: Final = (
     r"|(?:ten|eleven|twelve|thir|four|fif|six|seven|eigh|nine)(?:teen)?(?:th)?|twelfth|(?:twent|thirt|fort|fift)ieth"
 )
 _COUNTER: Final = re.compile(
-    rf"\W{{0,8}}(?:[^\W\d_]{{2,12}} ){{0,2}}?"
-    rf"((?:{_WORDS})(?![^\W_]|-)|(?:[ivxlcdm]{{1,8}}|[a-z])(?=[.):]{{1,2}}\**\s))",
+    rf"\W{{0,8}}(?:[^\W\d_]{{2,12}} ){{0,4}}?"
+    rf"((?:{_WORDS})(?![^\W_]|-)|(?<=\w )(?-i:[A-Z])(?= )|(?:[ivxlcdm]{{1,8}}|[a-z])(?=[.):]{{1,2}}\**\s))",
     re.IGNORECASE,
 )
 _COUNTED_DOWN: Final = ("ten", "nine", "eight", "seven", "six", "five", "four", "three", "two", "one")

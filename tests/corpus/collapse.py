@@ -51,7 +51,7 @@ def _token_late(rng: random.Random) -> Collapse:
     before = _prefix(rng, rng.choice(LANGUAGES))
     token = rng.choice(_TOKENS)
     if before.endswith(token):
-        before += " so"
+        before += " so the replica fails in the middle of a sentence"
     return Collapse("token late", before + token * rng.randint(60, 400), len(before), len(token), single=True)
 
 
@@ -157,6 +157,21 @@ def _near_marks(rng: random.Random) -> Collapse:
     return _near("near: counters only", rng, [shape.format(i=k, j=k + 1) for k in range(1, 120)])
 
 
+_COUNTERS: Final = (
+    "a b c d e f g h i j k l m n o p q r s t u v w x y z",
+    "I II III IV V VI VII VIII IX X XI XII XIII XIV XV XVI XVII XVIII XIX XX XXI XXII XXIII XXIV",
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty twenty-one twenty-two twenty-three twenty-four",
+)
+
+
+def _near_letters(rng: random.Random) -> Collapse:
+    text = sentence(rng)
+    counters = rng.choice(_COUNTERS).split()
+    shape = rng.choice(["{i}. {t}\n", "({i}) {t}\n", "Step {i}: {t}\n", "**Attempt {i}:** {t}\n\n", "- {i}) {t}\n"])
+    return _near("near: letters", rng, [shape.format(i=counter, t=text) for counter in counters])
+
+
 def _near(kind: str, rng: random.Random, pieces: list[str]) -> Collapse:
     before = _prefix(rng) + "\n\n" if rng.random() < 0.8 else ""
     period = sum(map(len, pieces[:12])) // 12
@@ -173,6 +188,12 @@ def _stutter(rng: random.Random) -> Collapse:
         else:
             pieces.append(" " + part)
     return Collapse("stutter", "".join(piece * 2 for piece in pieces), 0)
+
+
+def _several_times(rng: random.Random) -> Collapse:
+    times = rng.randint(3, 6)
+    text = prose(rng, rng.randint(300, 900))
+    return Collapse("several times", "".join(f" {part}" * times for part in text.split()), 0)
 
 
 def _recovered(rng: random.Random) -> Collapse:
@@ -234,7 +255,8 @@ KINDS: Final[dict[str, Callable[[random.Random], Collapse]]] = {
     "token from start": _token_from_start, "token late": _token_late, "word": _word, "phrase": _phrase,
     "sentence": _sentence, "paragraph": _paragraph, "cut anywhere": _any_period, "code": _code_loop, "rows": _row_loop,
     "recovered": _recovered, "near: counter": _near_counter, "near: list": _near_list, "near: digits": _near_digits,
-    "near: white space": _near_blank, "near: counters only": _near_marks, "stutter": _stutter,
+    "near: white space": _near_blank, "near: counters only": _near_marks, "near: letters": _near_letters,
+    "stutter": _stutter, "several times": _several_times,
     "white space in JSON": _blank_in_json, "white space after JSON": _blank_after_json, "new lines": _newlines,
     "replacement character": _replacement, "mojibake": _mojibake,
 }  # fmt: skip
@@ -249,7 +271,14 @@ EXACT: Final = (
     "recovered",
 )
 EXPLAINED: Final = ("code", "rows")
-NEAR: Final = ("near: counter", "near: list", "near: digits", "near: white space", "near: counters only")
+NEAR: Final = (
+    "near: counter",
+    "near: list",
+    "near: digits",
+    "near: white space",
+    "near: counters only",
+    "near: letters",
+)
 
 
 REAL: Final = "real loops"

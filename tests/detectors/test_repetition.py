@@ -46,6 +46,17 @@ LOOPS = {
         0,
         "repetition.near_loop",
     ),
+    "in a label's letters": (
+        "".join(f"Let me check option {c}. It does not work either.\n" for c in "ABCDEFGHIJKLMNOP"),
+        0,
+        "",
+    ),
+    "in letters without a mark": (
+        "".join(f"Option {c} is wrong, so try the next.\n" for c in "ABCDEFGHIJKLMNOP"),
+        0,
+        "",
+    ),
+    "the answer in a box": (PROSE + "\n\nFinal Answer: The final answer is $\\boxed{42}$." * 20, len(PROSE), ""),
     "counting up for ever": (
         "".join(f"{i} bottles of beer on the wall.\n" for i in range(1, 60)),
         0,
