@@ -17,8 +17,8 @@ from detectors.finding import Finding
 
 class Detector(Protocol):
     """A detector may also say with ``calm`` that plain words mean nothing to it now: while it does, a piece of fewer
-    than eight characters of printable ASCII but ``!<>[]`~``, with no more than one space or new line between them,
-    whose last two characters differ, can neither begin a finding nor bring a doubt, so that it may come later, joined
+    than eight characters of printable ASCII but ``!<>[]`~``, with no more than one space between them, whose last two
+    characters differ, can neither begin a finding nor bring a doubt, so that it may come later, joined
     with what follows.
 
     A detector that holds text back may also keep ``releases``: its last few (doubt, offset at which it let go). With

@@ -31,6 +31,7 @@ _COUNTED_DOWN: Final = ("ten", "nine", "eight", "seven", "six", "five", "four", 
 _LINE_NUMBER: Final = re.compile(rf"^\W*({'|'.join(_COUNTED_DOWN)}|[0-9]{{1,3}})\b", re.IGNORECASE | re.MULTILINE)
 _LONGEST: Final = 400  # characters of a line
 _LETTERS: Final = 4  # that it must hold besides its counter
+_CODE: Final = frozenset("_={}<>;")
 _LEAST: Final = 76  # characters of all copies
 
 
@@ -75,7 +76,8 @@ class Lettered:
         counter = match.group(1)
         rest = line[: match.start(1)] + "0" + line[match.end(1) :].rstrip()
         if rest != self._rest or counter == self._counter:
-            self._rest = rest if sum(map(str.isalpha, rest)) >= _LETTERS else ""
+            prose = sum(map(str.isalpha, rest)) >= _LETTERS and _CODE.isdisjoint(rest)
+            self._rest = rest if prose else ""
             self.copies = 1
             self.onset = start
             self.held = False

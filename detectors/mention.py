@@ -71,6 +71,7 @@ _TYPOGRAPHIC: Final = {"“": "”", "«": "»", "„": "“", "「": "」", "�
 _PREFIXED: Final = re.compile(r"(?:\A|[^\w'])[bruf]{0,2}\Z", re.IGNORECASE)
 _STATEMENT: Final = re.compile(r"\{%-?\s*(?:if|elif|else|endif|for|endfor|set|macro|generation)\b[^{}]*%\}")
 _COMMENT: Final = re.compile(r"[ \t]+(?:#|//|/\*)|.*[=;,(){}][ \t]+(?:#|//|/\*)[ \t]")
+_STRING: Final = re.compile(r"""(?:(?:=|\+|\[)[ ]?|\b[bruf]|^[ \t]{4,})["'][^"']*\Z""")
 _ESCAPES: Final = ("\\n", "\\t", "\\r")
 _LITERAL: Final = re.compile(r"[=(,\[:]\s*[bruf]{0,2}(\"\"\"|''')", re.IGNORECASE)
 
@@ -134,7 +135,7 @@ def in_source(marker: Marker, before: str, after: str, *, document: bool) -> boo
     if document or (marker.kind == "reasoning" and not marker.text.startswith("<|")):
         return False
     line = before[before.rfind("\n") + 1 :]
-    if before.endswith(_ESCAPES) or after.startswith(_ESCAPES) or _COMMENT.match(line):
+    if before.endswith(_ESCAPES) or after.startswith(_ESCAPES) or _COMMENT.match(line) or _STRING.search(line):
         return True
     literal = next(iter(reversed(list(_LITERAL.finditer(before)))), None)
     return literal is not None and before.find(literal[1], literal.end()) < 0

@@ -28,7 +28,7 @@ _UNSEEN: Final = "".join(map(chr, _UNSEEN_CODES))
 """Characters that leave nothing to see: white space, controls, joiners, fillers."""
 
 
-_plain: Final = re.compile(r"""(?:[ \n]?[^\s\x00-\x1f\x7f-\U0010ffff!<>\[\]`~])+[ \n]?""").fullmatch
+_odd: Final = re.compile(r"""[^ "-;=?-Z\\^_a-z{|}]""").search  # not in plain words
 _PLAIN_CHARS: Final = 8  # a plain piece has fewer
 _LATER: Final = 64  # pieces that are fed together at most
 
@@ -93,7 +93,8 @@ class Panel:
             and 1 < len(text) < _PLAIN_CHARS
             and text[-1] != text[-2]
             and not logprobs
-            and _plain(text) is not None
+            and "  " not in text
+            and _odd(text) is None
             and len(self._later) < _LATER
         ):
             return self._feed_first(text, token_ids, doubt)

@@ -216,6 +216,9 @@ SOURCES = {
     ),
     "a comment of code": 'x = 1\n        # [{"a": 1}]<|/tool|><|end|><|user|>Why<|end|><|system|>\n        y = 2\n',
     "a comment behind code": 'special_tokens_pattern="cls",  # <s> X </s></s> Y </s>\n    **kwargs,\n',
+    "a literal on a line of its own": (
+        'prefix = prefix or (\n            "<|im_start|>user <|image_pad|>Describe it.<|im_end|><|endoftext|>"\n)\n'
+    ),
     "an escape beside it": "answer in this format:\\n\\n<|thought_start|>\\n{explain}\\n<|thought_end|> and so on",
     "an empty pair in a sentence": (
         "Write calls within <tool_calls></tool_calls> tags, or else <tool_calls></tool_calls>, and no more."

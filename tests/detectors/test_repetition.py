@@ -145,6 +145,7 @@ HONEST = {
         f"should accidentally fall,\nThere'll be {other} green bottles hanging on the wall.\n\n"
         for one, other in zip(WORDS[9::-1], [*WORDS[8::-1], "no"], strict=True)
     ),
+    "parameters of one letter": "".join(f"    {c}: _ArrayLike,\n" for c in "abcdefghijklmnop"),
     "answers to choose from": "".join(
         f"{c}) the {w} one\n" for c, w in zip("abcdefghijklmnop", PROSE.split(), strict=False)
     ),
