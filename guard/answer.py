@@ -42,7 +42,7 @@ class Answer:
         self.request = one_choice(job, choice)
         self.delivered = Delivered()
         self.kept: list[GuardEvent] | None = None if job.request.stream else []
-        self.engine = job.engines[0]
+        self.engine = self._asked = job.engines[0]
         self.number = 0
         self.retry_after: float | None = None
         self._not_before: dict[str, float] = {}
@@ -97,6 +97,7 @@ class Answer:
             self._attempts.begin()
         self.number += 1
         self._candidates.tried[self.engine] += 1
+        self._asked = self.engine
         self.spent.begin(delivered=self.delivered.tokens, seeded=self.seed.tokens if self.seed is not None else 0)
         self.retry_after = None
 
@@ -125,7 +126,7 @@ class Answer:
 
     def ways(self) -> list[str]:
         """The engines for its next attempt: the one that was chosen, and those that would do as well."""
-        return self._candidates.alike(self.engine, self.delivered, begun=self.begun_at >= 0)
+        return self._candidates.alike(self.engine, self._asked, self.delivered, begun=self.begun_at >= 0)
 
     def cannot_go_on_here(self) -> None:
         """The engine does not go on from what was delivered."""

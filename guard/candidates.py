@@ -74,10 +74,10 @@ class Candidates:
             default=None,
         )
 
-    def alike(self, engine: str, delivered: Delivered, *, begun: bool) -> list[str]:
-        """The engine that was chosen, and behind it those that would do for the same attempt: not tried more often,
-        and constrained by themselves where it is. ``begun``: the attempt goes on from what was delivered or is put
-        before it."""
+    def alike(self, engine: str, left: str, delivered: Delivered, *, begun: bool) -> list[str]:
+        """The engine that was chosen, and behind it those that would do for the same attempt: not the one that has just
+        failed (a dead engine always has a place), not tried more often, and constrained by themselves where it is.
+        ``begun``: the attempt goes on from what was delivered or is put before it."""
 
         def worth(name: str) -> tuple[bool, bool]:
             if self._request.constraint is None:
@@ -88,7 +88,7 @@ class Candidates:
         others = (
             name
             for name in self._names
-            if name != engine
+            if name not in (engine, left)
             and self.tried[name] <= self.tried[engine]
             and (not begun or self.continues(name, delivered))
             and all(has or not wanted for has, wanted in zip(worth(name), least, strict=True))

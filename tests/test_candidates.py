@@ -105,3 +105,22 @@ def test_held_to_its_constraint_the_one_that_spoke_goes_on_unless_another_is_con
     assert it.enforcing("b", '{"n"', told(), 0) == "b"
     it.cannot_resume.update("abc")
     assert it.enforcing("b", '{"n"', told(), 0) is None
+
+
+def test_those_that_would_do_as_well_as_the_one_that_was_chosen() -> None:
+    it, _ = made(dict.fromkeys("abcd", PLAIN))
+    it.tried.update("ab")
+    assert it.alike("c", "b", told(), begun=True) == ["c", "d"]  # a was tried more often
+    it.tried.update("cd")
+    assert it.alike("c", "b", told(), begun=True) == ["c", "a", "d"]  # b has just failed, though it has a place
+    assert it.alike("b", "b", told(), begun=True) == ["b", "a", "c", "d"]
+    it.cannot_resume.add("a")
+    assert it.alike("c", "b", told(), begun=True) == ["c", "d"]
+    assert it.alike("c", "b", Delivered(), begun=False) == ["c", "a", "d"]
+
+
+def test_none_that_constrains_less_would_do_as_well() -> None:
+    native = replace(PLAIN, constraints=frozenset({"json_schema"}), resume_constrained=True)
+    it, _ = made({"a": PLAIN, "b": native, "c": native, "d": PLAIN}, SCHEMA)
+    assert it.alike("b", "a", Delivered(), begun=False) == ["b", "c"]
+    assert it.alike("d", "a", Delivered(), begun=False) == ["d", "b", "c"]
