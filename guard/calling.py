@@ -89,7 +89,7 @@ def calling(
     if opened is None and not owes_call(request.tool_choice):
         return None
     names = request.tool_choice.names or tuple(tool.name for tool in request.tools)
-    custom = frozenset(tool.name for tool in request.tools if is_custom(tool))
+    custom = frozenset(tool.name for tool in request.tools if tool.is_custom)
     if opened is not None:
         names = (opened[0],)
     tools = {name: compiled.get(name) for name in names if name in compiled or name in custom}
@@ -104,10 +104,6 @@ def calling(
     return Calling(form, calls, tools, base, custom)
 
 
-def is_custom(tool: Tool) -> bool:
-    return tool.raw.get("type") == "custom"
-
-
 def _written(calls: Sequence[Said], custom: Collection[str]) -> tuple[Said, ...]:
     """As they stand in the text."""
     return tuple((name, as_input(said) if name in custom else said) for name, said in calls)
@@ -115,7 +111,7 @@ def _written(calls: Sequence[Said], custom: Collection[str]) -> tuple[Said, ...]
 
 def as_functions(tools: Sequence[Tool]) -> tuple[Tool, ...]:
     """Custom tools as the functions that they are called as: what an engine shows its model."""
-    return tuple(_as_function(tool) if is_custom(tool) else tool for tool in tools)
+    return tuple(_as_function(tool) if tool.is_custom else tool for tool in tools)
 
 
 def _as_function(tool: Tool) -> Tool:

@@ -23,6 +23,11 @@ class Tool(Struct, frozen=True):
     strict: bool
     raw: dict[str, Any]
 
+    @property
+    def is_custom(self) -> bool:
+        """Called with a text, not with arguments."""
+        return self.raw.get("type") == "custom"
+
 
 class ToolChoice(Struct, frozen=True):
     """``names`` restricts the choice: one name for named, the allowed set for allowed (whose ``required`` says whether

@@ -264,7 +264,7 @@ class ToolCallGuard:
         channel = tool_channel(call.index)
         constraint = constraint_of(tool) if tool is not None else None
         compiled = self._compiled.get(call.name) or (compiled_schema(constraint) if constraint is not None else None)
-        if tool is None or tool.raw.get("type") == "custom" or compiled is None:
+        if tool is None or tool.is_custom or compiled is None:
             return TextArguments(call.name, compiled, channel, keep_all=keep_all)
         optional = takes_nothing(tool.parameters)
         return Arguments(call.name, compiled, channel, optional=optional, keep_all=keep_all)

@@ -29,7 +29,7 @@ _NAMING: Final = ("properties", "required", "patternProperties", "$ref", "allOf"
 
 def constraint_of(tool: Tool, param: str = "") -> Constraint | None:
     """What holds a call's arguments; None for a custom tool that takes any text."""
-    if tool.raw.get("type") == "custom":
+    if tool.is_custom:
         return _custom(tool.raw.get("custom", {}), param)
     if tool.parameters is None:
         return _ANY_OBJECT

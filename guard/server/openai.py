@@ -159,7 +159,7 @@ class OpenAIApp:
     async def _stream(
         self, request: GenerationRequest, usage: bool, exchange: Exchange, watch: Watch
     ) -> ErrorReply | None:
-        outcome = Outcome(request.n, request.model, request.id)
+        outcome = _outcome(request)
         writer = StreamWriter(outcome, request.kind, int(time.time()), usage=usage, token_ids=request.return_token_ids)
         data = b""
         feed = writer.feed
@@ -198,7 +198,7 @@ class OpenAIApp:
         return None
 
     async def _whole(self, request: GenerationRequest, exchange: Exchange, watch: Watch) -> ErrorReply | None:
-        outcome = Outcome(request.n, request.model, request.id)
+        outcome = _outcome(request)
         writer = AnswerWriter(outcome, request.kind, int(time.time()), token_ids=request.return_token_ids)
         events = self._service.generate(request)
         try:
@@ -275,3 +275,8 @@ def _model(model: ModelInfo) -> dict[str, Any]:
         "owned_by": "outguard",
         "outguard": {"engines": list(model.engines)},
     }
+
+
+def _outcome(request: GenerationRequest) -> Outcome:
+    custom = [tool.name for tool in request.tools if tool.is_custom]
+    return Outcome(request.n, request.model, request.id, custom)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from guard.events import CONTENT, REASONING, REFUSAL, Finished, GuardEvent, Release, ToolRelease
 from guard.server.openai_error import encode
 from guard.server.openai_logprobs import LegacyLogprobs
 from guard.server.openai_outcome import Outcome
-from guard.server.openai_stream import answer_id
+from guard.server.openai_stream import answer_id, call_shape
 
 
 class AnswerWriter:
@@ -43,7 +43,7 @@ class AnswerWriter:
             end = self.outcome.ended[index]
             assert isinstance(end, Finished)
             shown: dict[str, Any] = {"index": index}
-            shown.update(choice.message() if chat else choice.completion())
+            shown.update(choice.message(self.outcome.custom) if chat else choice.completion())
             if self._token_ids:
                 shown["token_ids"] = choice.token_ids
             shown["finish_reason"] = end.reason
@@ -91,7 +91,7 @@ class _Choice:
         call["name"] = call["name"] or event.name or ""
         call["arguments"].append(event.arguments)
 
-    def message(self) -> dict[str, Any]:
+    def message(self, custom: Collection[str]) -> dict[str, Any]:
         content = self._text(CONTENT)
         refusal = self._text(REFUSAL)
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": refusal}
@@ -102,11 +102,7 @@ class _Choice:
             message["reasoning_content"] = reasoning
         if self.calls:
             message["tool_calls"] = [
-                {
-                    "id": call["id"],
-                    "type": "function",
-                    "function": {"name": call["name"], "arguments": "".join(call["arguments"])},
-                }
+                call_shape(call["id"], call["name"], "".join(call["arguments"]), custom=call["name"] in custom)
                 for _, call in sorted(self.calls.items())
             ]
         logprobs = None

@@ -6,6 +6,7 @@ first MAX_NOTES of each kind are told, the rest counted (the trace holds them al
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from guard.errors import ERRORS
@@ -16,7 +17,8 @@ MAX_NOTES: Final = 64
 
 class Outcome:
     """``complete``: every choice has ended. ``trace_id`` and ``model`` are known once the guard has started; the answer
-    is called after its trace, or after the request (``name``) where there is none."""
+    is called after its trace, or after the request (``name``) where there is none. ``custom``: the tools that
+    are called with a text, whose calls have another shape."""
 
     __slots__ = (
         "_findings",
@@ -24,6 +26,7 @@ class Outcome:
         "_recoveries",
         "_repairs",
         "choices",
+        "custom",
         "ended",
         "engine",
         "model",
@@ -31,8 +34,9 @@ class Outcome:
         "trace_id",
     )
 
-    def __init__(self, choices: int, model: str, name: str = "") -> None:
+    def __init__(self, choices: int, model: str, name: str = "", custom: Collection[str] = ()) -> None:
         self.choices = choices
+        self.custom = custom
         self.name = name
         self.model = model
         self.trace_id = ""

@@ -8,7 +8,7 @@ A failure is an ``error`` event and nothing after it: no finish reason for the c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -67,7 +67,7 @@ class StreamWriter:
                     out += (start, encode(event.text), line.end)
             elif type(event) is ToolRelease:
                 line = lines.get(event.choice) or self._open(event.choice, out)
-                out += (line.tools, _tool_piece(event), line.tools_end)
+                out += (line.tools, line.tool_piece(event, self.outcome.custom), line.tools_end)
             else:
                 self.outcome.note(event)
                 if type(event) is Finished:
@@ -151,7 +151,7 @@ class StreamWriter:
 class _Lines:
     """The constant bytes of one choice: ``starts`` by channel + text + ``end`` is a whole event."""
 
-    __slots__ = ("close", "end", "head", "legacy", "starts", "tools", "tools_end")
+    __slots__ = ("close", "custom", "end", "head", "legacy", "starts", "tools", "tools_end")
 
     def __init__(self, head: bytes, close: bytes, chat: bool) -> None:
         self.head = head
@@ -166,6 +166,29 @@ class _Lines:
         self.tools = head + b'"delta":{"tool_calls":['
         self.tools_end = b"]}," + quiet
         self.legacy = LegacyLogprobs()
+        self.custom: set[int] = set()  # the calls of custom tools
+
+    def tool_piece(self, event: ToolRelease, custom: Collection[str]) -> bytes:
+        if event.name is not None and event.name in custom:
+            self.custom.add(event.index)
+        is_custom = event.index in self.custom
+        if event.id is None and event.name is None:
+            piece = _CUSTOM_PIECE if is_custom else _FUNCTION_PIECE
+            return piece % (event.index, encode(event.arguments))
+        return encode(
+            {"index": event.index, **call_shape(event.id or "", event.name or "", event.arguments, custom=is_custom)}
+        )
+
+
+_FUNCTION_PIECE: Final = b'{"index":%d,"function":{"arguments":%s}}'
+_CUSTOM_PIECE: Final = b'{"index":%d,"custom":{"input":%s}}'
+
+
+def call_shape(call_id: str, name: str, said: str, *, custom: bool) -> dict[str, Any]:
+    """A call as the API writes it: a function's with arguments, a custom tool's with its input."""
+    if custom:
+        return {"id": call_id, "type": "custom", "custom": {"name": name, "input": said}}
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": said}}
 
 
 _CHAT_FIELDS: Final = {"content": b"content", "reasoning": b"reasoning_content", "refusal": b"refusal"}
@@ -174,10 +197,3 @@ _CHAT_FIELDS: Final = {"content": b"content", "reasoning": b"reasoning_content",
 def answer_id(kind: str, name: str) -> str:
     """Named after the trace, so that one leads to the other."""
     return ("chatcmpl-" if kind == "chat" else "cmpl-") + name
-
-
-def _tool_piece(event: ToolRelease) -> bytes:
-    if event.id is None and event.name is None:
-        return b'{"index":%d,"function":{"arguments":%s}}' % (event.index, encode(event.arguments))
-    function: dict[str, Any] = {"name": event.name or "", "arguments": event.arguments}
-    return encode({"index": event.index, "id": event.id or "", "type": "function", "function": function})

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openai.types.chat import ChatCompletion
 
 from detectors.finding import Finding
 from guard.events import Failed, Found, GuardEvent, Started, ToolRelease, Usage
@@ -183,3 +184,27 @@ def test_how_events_are_batched_does_not_matter(kind: Any, data: st.DataObject) 
                 calls[at] = calls.get(at, "") + piece_of_call["function"]["arguments"]
         found = message.get("tool_calls", [])
         assert [calls[at] for at in sorted(calls)] == [one["function"]["arguments"] for one in found]
+
+
+def test_a_custom_tools_call_has_its_own_shape() -> None:
+    pieces = [
+        ToolRelease(0, 0, "ls ", "call_1", "shell"),
+        ToolRelease(0, 1, '{"a":', "call_2", "look_up"),
+        ToolRelease(0, 0, '"-l"'),
+        ToolRelease(0, 1, "1}"),
+    ]
+    outcome = Outcome(1, "m", custom=["shell"])
+    _, *sent = events(StreamWriter(outcome, "chat", 5).feed(pieces))
+    deltas = [event["choices"][0]["delta"]["tool_calls"][0] for event in sent]
+    assert deltas[0] == {"index": 0, "id": "call_1", "type": "custom", "custom": {"name": "shell", "input": "ls "}}
+    assert deltas[1]["function"] == {"name": "look_up", "arguments": '{"a":'}
+    assert deltas[2:] == [
+        {"index": 0, "custom": {"input": '"-l"'}},
+        {"index": 1, "function": {"arguments": "1}"}},
+    ]
+    whole = AnswerWriter(Outcome(1, "m", custom=["shell"]), "chat", 5)
+    whole.feed([*pieces, finished()])
+    shell, look_up = json.loads(whole.body())["choices"][0]["message"]["tool_calls"]
+    assert shell == {"id": "call_1", "type": "custom", "custom": {"name": "shell", "input": 'ls "-l"'}}
+    assert look_up["function"] == {"name": "look_up", "arguments": '{"a":1}'}
+    ChatCompletion.model_validate_json(whole.body())

@@ -72,7 +72,7 @@ class ContentToolParser:
         self._family = detect_format(model) if format == "auto" else format
         self._told = format != "auto" if told is None else told
         self._active = bool(tools) and tool_choice.mode != "none"
-        self._offer = Offer({tool.name: tool.parameters for tool in tools if tool.raw.get("type") != "custom"})
+        self._offer = Offer({tool.name: tool.parameters for tool in tools if not tool.is_custom})
         self._openers = FORMATS[format]
         self._bare = bare and format in BARE and channel == CONTENT
         self._cursor = Cursor()
