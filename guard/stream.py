@@ -293,16 +293,8 @@ class StreamGuard:
 
     def _end(self, kind: str, done: bool, message: str, out: list[GuardEvent], status: int | None = None) -> None:
         fault = kind not in ("done", "clean", "cut")
-        if not fault and (self.reason or kind != "cut"):  # what was cut may go on: what waits is no end of it
-            if self.reason and self._fed() > self._fed_at_finish:
-                told = "the answer went on after its finish reason"
-                self._take((Finding("stream.after_finish", "warn", told, channel="stream"),), out)
-            tokens = self.tokens
-            self._read(self._reading.finish(truncated=self.reason == "length"), out)
-            self._repair(out)
-            self._finish_channels(self.reason == "length", out)
-            if self._raw:
-                self.tokens = tokens  # those of what waited have been counted
+        if self.reason and not fault:
+            self._settle(out)
         calls = self._tools.calls if self._tools else 0
         chars = self._fed()
         found = self._integrity.end(
@@ -318,10 +310,24 @@ class StreamGuard:
         if fault:
             self._condemn(Condemned(f"stream.{kind}", message))
         if self.condemned is None:
+            if not self.reason:
+                self._settle(out)  # nobody minds, so that is its end
             self._drain(out, final=True)
         elif status is not None:
             self.condemned.status = status
         self.ended = True
+
+    def _settle(self, out: list[GuardEvent]) -> None:
+        """What waits for more is the end of the answer: none comes. Of one that broke off it is no end, it may go on."""
+        if self.reason and self._fed() > self._fed_at_finish:
+            told = "the answer went on after its finish reason"
+            self._take((Finding("stream.after_finish", "warn", told, channel="stream"),), out)
+        tokens = self.tokens
+        self._read(self._reading.finish(truncated=self.reason == "length"), out)
+        self._repair(out)
+        self._finish_channels(self.reason == "length", out)
+        if self._raw:
+            self.tokens = tokens  # those of what waited have been counted
 
     def _repair(self, out: list[GuardEvent]) -> None:
         """What the engine put in the wrong place and can be put right without loss."""

@@ -160,9 +160,18 @@ class Speaker:
 END = (FinishReason(0, "stop"), Done(), Closed(True))
 
 
+BREAKS: dict[str, tuple[StreamEvent, ...]] = {
+    "fault": (Fault("cut", "gone"),),
+    "cut": (Closed(False),),
+    "closed without a finish reason": (Closed(True),),
+    "done without a finish reason": (Done(), Closed(True)),
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS)
 @pytest.mark.parametrize("size", [1, 3, 7])
 @pytest.mark.parametrize("kind", ANSWERS)
-def test_cut_after_any_token(kind: str, size: int) -> None:
+def test_cut_after_any_token(kind: str, size: int, broken: str) -> None:
     body, text = ANSWERS[kind]
     tokens = tokens_of(text, size)
     whole = Speaker(body)
@@ -172,7 +181,7 @@ def test_cut_after_any_token(kind: str, size: int) -> None:
     assert ("reasoning" in kind) == ("reasoning" in whole.what[0])
     for cut in range(1, len(tokens) + 1, 4 if size == 1 else 1):
         one = Speaker(body)
-        one.says(*tokens[:cut], Fault("cut", "gone"))
+        one.says(*tokens[:cut], *BREAKS[broken])
         kept = one.again()
         assert kept <= cut
         one.says(*tokens[kept:], *END)
