@@ -318,7 +318,7 @@ class StreamGuard:
         self.ended = True
 
     def _settle(self, out: list[GuardEvent]) -> None:
-        """What waits for more is the end of the answer: none comes. Of one that broke off it is no end, it may go on."""
+        """What waits for more is the end of the answer. Of one that broke off it is no end: that may go on."""
         if self.reason and self._fed() > self._fed_at_finish:
             told = "the answer went on after its finish reason"
             self._take((Finding("stream.after_finish", "warn", told, channel="stream"),), out)
