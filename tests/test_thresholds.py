@@ -23,7 +23,7 @@ def test_the_defaults_are_the_detectors_own() -> None:
     [
         ({"phrase_copies": 10}, "phrase_copies", 10),
         ({"phrase_copies": 10}, "word_copies", 14),
-        ({"token_copies": 28}, "special_copies", 16),
+        ({"token_copies": 32}, "special_copies", 16),
         ({"code_copies": 24}, "rich_code_copies", 20),
         ({"newlines": 96}, "newline_flood", 96),
         ({"near_copies": 5}, "rich_near_copies", 3),
