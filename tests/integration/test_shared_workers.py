@@ -3,7 +3,6 @@ opens in one is open in the other."""
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import os
@@ -45,13 +44,14 @@ class CountingEngine:
                 self.end_headers()
                 engine.count(1)
                 try:
-                    with contextlib.suppress(OSError):
-                        self.wfile.write(sse(chunk("Well"), done=False))
-                        while not engine.release.wait(0.02):
-                            self.wfile.write(b": still here\n\n")
-                        self.wfile.write(sse(chunk("."), chunk(finish="stop")))
+                    self.wfile.write(sse(chunk("Well"), done=False))
+                    while not engine.release.wait(0.02):
+                        self.wfile.write(b": still here\n\n")
+                except OSError:
+                    return
                 finally:
-                    engine.count(-1)
+                    engine.count(-1)  # before its last word is out: the next may come at once
+                self.wfile.write(sse(chunk("."), chunk(finish="stop")))
 
             def do_GET(self) -> None:
                 self.send_error(404)
@@ -157,8 +157,8 @@ def test_an_engines_limit_holds_over_both_and_a_killed_workers_places_are_given_
         victim, survivor = sidecar.children()
         before = engine.asked
         os.kill(victim, signal.SIGKILL)
-        # what it had on the engine is free again at once, and those that wait in the other have it. The engine itself sees
-        # that a caller is gone only when it writes, so for that long it counts some of both
+        # what it had on the engine is free again at once, and those that wait in the other have it. The engine itself
+        # sees that a caller is gone only when it writes, so for that long it counts some of both
         assert until(lambda: engine.asked > before, 5)
         assert until(lambda: engine.settles_at(4), SECONDS)
         engine.most = 4
