@@ -1,6 +1,6 @@
 """The state of one choice's answer over its attempts: what was delivered, what was tried, what it cost.
 
-Pure bookkeeping; the loop that drives it is in pipeline.py.
+Pure bookkeeping; the loop that drives it is in pipeline.py, and what is put into a broken answer is mending.py's.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import msgspec
 from detectors.finding import Finding
 from guard.admission import Job, one_choice
 from guard.advice import advice
-from guard.calling import FORBIDDEN, Calling, CallReader, as_functions, calling, mendable, withheld
-from guard.candidates import JSON, Candidates
-from guard.constraint.callform import call_form
+from guard.calling import CallReader, as_functions
+from guard.candidates import Candidates
 from guard.decision import NO_BUDGET, NOWHERE, Action, Situation, decide
 from guard.delivered import Delivered
-from guard.enforce import ALTERNATIVES, DEEP, Mend, Salvage, Seed, added_pieces, as_asked, spoken_parts, token_count
-from guard.enforcement import Enforcement
+from guard.enforce import Seed, as_asked, spoken_parts, token_count
 from guard.engines.contract import Capabilities, EngineRequest
 from guard.engines.remainder import remainder_of
-from guard.events import CONTENT, Failed, Finished, Found, GuardEvent, Recovery, Usage, Verdicts
+from guard.events import Failed, Finished, Found, GuardEvent, Recovery, Usage, Verdicts
 from guard.kept import delivered_of, record_of, taken_back
-from guard.request import RequestError, Sampling, ToolChoice
+from guard.mending import Broken, Mending, Way
+from guard.request import RequestError, ToolChoice
 from guard.retry import Attempts
 from guard.routing import Router
 from guard.spent import Spent
@@ -33,8 +32,8 @@ from guard.watch import Condemned
 
 
 class Answer:
-    """``kept`` collects what is released for a caller that does not stream; None for one that does. ``seed`` is what
-    the next attempt begins with when it holds the answer to its constraint. ``engine`` is the one to be asked next."""
+    """``kept`` collects what is released for a caller that does not stream; None for one that does. ``engine`` is the
+    one to be asked next."""
 
     def __init__(self, job: Job, choice: int, capabilities: Mapping[str, Capabilities], router: Router) -> None:
         self.job = job
@@ -48,33 +47,21 @@ class Answer:
         self._not_before: dict[str, float] = {}
         self._blame: Condemned | None = None
         self.spent = Spent()
-        self.seed: Seed | None = None
         self.reason = ""
         self.failure: Failed | None = None
         self.verdicts = Verdicts()
         self._capabilities = capabilities
         self._router = router
         self._candidates = Candidates(job.engines, self.request, capabilities, router)
-        self._alternatives = 0
         self._constrains = True
         self._places = Places()
         self._variation: Finding | None = None
         self._refuses_constraint: set[str] = set()
-        self._most_alternatives: dict[str, int] = {}
         policy = job.policy
         self._attempts = Attempts(
             most=policy.max_attempts, initial=policy.backoff_initial, longest=policy.backoff_max, deadline=job.deadline
         )
-        compiled = job.compiled if policy.constraints == "enforce" and policy.resume else None
-        self.enforcement = self._of_content = Enforcement(
-            (lambda: compiled.checker("streaming", policy.repairs)) if compiled is not None else None,
-            policy.max_enforcements,
-            document=compiled is not None and compiled.kind in JSON,
-        )
-        self._calling: Calling | None = None
-        self._called = False
-        self._without_tools = False
-        self._withheld: Finding | None = None
+        self._mending = Mending(job, self.request, choice, self._candidates, capabilities)
 
     @property
     def usage(self) -> Usage:
@@ -83,6 +70,11 @@ class Answer:
     @property
     def wasted(self) -> int:
         return self.spent.wasted
+
+    @property
+    def seed(self) -> Seed | None:
+        """What the next attempt begins with when it holds the answer to its constraint."""
+        return self._mending.seed
 
     def pause(self, now: float) -> float:
         """The seconds to wait before the next attempt."""
@@ -138,7 +130,7 @@ class Answer:
         constraint again."""
         return (
             self.begun_at > 0
-            and self._calling is None
+            and self._mending.calling is None
             and not self._candidates.carries_constraint(self.engine)
             and self._candidates.takes_remainder(self.engine, self.delivered)
             and self.engine not in self._refuses_constraint
@@ -155,14 +147,12 @@ class Answer:
         budget = self.request.sampling.max_tokens
         begun = self.begun_at >= 0
         self._constrains = not begun or (
-            self._calling is None
+            self._mending.calling is None
             and (self._candidates.carries_constraint(self.engine) or remainder is not None)
             and self.engine not in self._refuses_constraint
         )
-        self._alternatives = self._wanted_alternatives(begun)
-        request = msgspec.structs.replace(self.request, traceparent=traceparent, sampling=self._sampling())
-        if self._without_tools:
-            request = msgspec.structs.replace(request, tools=(), tool_choice=ToolChoice("none"), tool_choice_raw=None)
+        request = msgspec.structs.replace(self.request, traceparent=traceparent)
+        request = self._mending.asked(request, self.engine, begun=begun, constrained=self._constrains)
         if not begun:
             return EngineRequest(request, self.number, max_tokens=budget, deadline=self.job.deadline)
         prefix = self.delivered.prefix()
@@ -172,7 +162,7 @@ class Answer:
             prefix.token_ids = (*prefix.token_ids, *ids) if prefix.token_ids is not None and ids is not None else None
             if prefix.spoken is not None:
                 prefix.spoken = spoken_parts(self.seed.pieces, prefix.spoken)
-        if self._calling is not None:
+        if self._mending.calling is not None:
             # the call goes on as text, with those before it, and the engine is not to make anything of it
             prefix.tool_calls = ()
             prefix.spoken = None
@@ -188,23 +178,21 @@ class Answer:
             max_tokens=max(1, budget - self.spent.before) if budget is not None else None,
             constrain=self._constrains,
             remainder=remainder,
-            ignore_eos=self.seed is not None and self.enforcement.stopped_early and not self._constrains,
+            ignore_eos=self._mending.stopped_early and not self._constrains,
             deadline=self.job.deadline,
         )
 
     def call_reader(self) -> CallReader | None:
         """What reads the attempt's text, where it is a call that is made good from outside."""
-        return CallReader(self._calling) if self._calling is not None else None
+        made = self._mending.calling
+        return CallReader(made) if made is not None else None
 
     def asks_less(self) -> bool:
         """The engine refused what the guard asked for on its own account. Whether there is something to do without."""
         if self.request.constraint is not None and self.begun_at >= 0 and self._constrains:
             self._refuses_constraint.add(self.engine)
             return True
-        if self._alternatives:
-            self._most_alternatives[self.engine] = ALTERNATIVES if self._alternatives > ALTERNATIVES else 0
-            return True
-        return False
+        return self._mending.asks_less(self.engine)
 
     @property
     def alone(self) -> bool:
@@ -214,7 +202,7 @@ class Answer:
     @property
     def hides(self) -> bool:
         """Whether the engine's log probabilities are more than the caller asked for, and so not to be shown."""
-        return self._alternatives > 0
+        return self._mending.alternatives > 0
 
     def hide(self, events: list[GuardEvent]) -> None:
         as_asked(events, self.request.sampling)
@@ -237,8 +225,7 @@ class Answer:
             self._blame = why
         self.verdicts = guard.verdicts()
         if why is None or self._blame is None:  # nearly always: nothing more is to be looked for
-            self.seed = self._calling = None
-            self.enforcement = self._of_content
+            self._mending.go_on(None)
             return decide(Situation(""))
         goes_on = self.job.policy.resume and not guard.dead_end  # what was delivered can still become a valid answer
         resuming = candidates.onward(self.engine, self.delivered, now) if goes_on else None
@@ -246,7 +233,9 @@ class Answer:
         afresh = self.delivered.nothing or (
             self.kept is not None and (resuming is None or not candidates.keeps_constraint(resuming, self.delivered))
         )
-        seed = self._seed(guard, why, now)
+        way = self._mending.way(Broken(guard, why, self.engine, self.delivered, self._attempts.left(now), now))
+        if way is not None:
+            self._take_back(way)
         action = decide(
             Situation(
                 cause=self._blame.cause,
@@ -255,14 +244,12 @@ class Answer:
                 budget_left=self._router.budget.left(now),
                 reachable=fresh is not None,
                 resumable=resuming is not None,
-                enforceable=seed is not None,
+                enforceable=way is not None,
                 again=self._again(why),
                 variable=self.job.policy.vary and self._variation is None,
             )
         )
-        self.seed = seed if action.kind == "enforce" else None
-        if self.seed is None:
-            self._calling, self.enforcement = None, self._of_content
+        self._mending.go_on(way if action.kind == "enforce" else None)
         if action.kind in ("retry", "resume", "vary"):
             self._router.budget.spend(now)
         if action.kind == "vary":
@@ -277,10 +264,11 @@ class Answer:
         elif action.kind in ("resume", "vary") and resuming is not None:
             self.spent.throw_away(guard.tokens, kept=self.delivered.tokens)
             self.engine = resuming
-        elif seed is not None:
-            kept = self.delivered.tokens + sum(map(token_count, seed.held))
+        elif way is not None:
+            kept = self.delivered.tokens + sum(map(token_count, way.seed.held))
             self.spent.throw_away(guard.tokens, kept=kept)
-            self.engine = self._enforcer(self.delivered.text() + seed.text, now) or self.engine
+            text = self.delivered.text() + way.seed.text
+            self.engine = candidates.enforcing(self.engine, text, self.delivered, now) or self.engine
         return action
 
     def recovery(self, action: Action, failed: str, why: Condemned) -> list[GuardEvent]:
@@ -303,9 +291,7 @@ class Answer:
 
     def changed(self, action: Action) -> Finding | None:
         """What was put into the answer, or is asked otherwise, before the next attempt; for the record."""
-        if action.kind == "vary":
-            return self._variation
-        return (self._withheld or self.enforcement.finding) if self.seed is not None else None
+        return self._variation if action.kind == "vary" else self._mending.finding
 
     @property
     def varied(self) -> bool:
@@ -328,7 +314,7 @@ class Answer:
     def failed(self, action: Action, why: Condemned, dialect: str) -> Failed:
         """``dialect``: of the engine that was last asked."""
         why = self._blame or why
-        told = advice(why.cause, dialect, resumes=self._candidates.resumes(self.engine), tried=self._called)
+        told = advice(why.cause, dialect, resumes=self._candidates.resumes(self.engine), tried=self._mending.has_called)
         message = f"{why.message} ({action.why})" if action.why in (NO_BUDGET, NOWHERE) else why.message + told
         return self._fail(action.code, message, self.retry_after, why.status)
 
@@ -361,101 +347,13 @@ class Answer:
             self.kept = record_of(self.kept)
         self.delivered = Delivered()
 
-    # --- the constraint, held from outside ---------------------------------------------------------------------------
-
-    def _seed(self, guard: StreamGuard, why: Condemned, now: float) -> Seed | None:
-        """The way on from a broken constraint, where there is one and none better: an engine that was not tried and
-        constrains by itself is better, for as long as nothing has left."""
-        self._withheld = None
-        if why.cause == FORBIDDEN:
-            return self._toolless(now)
-        if self._calling is not None or mendable(why.cause, why.channel):
-            return self._call_seed(guard, why, now)
-        if why.channel != CONTENT or self.delivered.calls or not self.enforcement.helps(why.cause):
-            return None
-        afresh = (self.delivered.nothing or self.kept is not None) and self._attempts.left(now)
-        if afresh and any(map(self._candidates.natively, self._candidates.untried(now))):
-            return None
-        salvage = guard.salvage()
-        if salvage is None or (salvage.taken_back and self.kept is None):
-            return None
-        delivered = self.delivered.text()
-        text = delivered[: len(delivered) - salvage.taken_back] + "".join(piece.text for piece in salvage.held)
-        told, most = self._alternatives, self._most(self.engine)
-        seed = self.enforcement.seed(text, salvage, why.cause, self.choice, told=told, most=most)
-        if seed is None or (not seed.mend.whole and self._enforcer(text + seed.mend.added, now) is None):
-            return None
-        if salvage.taken_back and self.kept is not None:
-            self.kept = taken_back(self.kept, salvage.taken_back)
-            self.delivered = delivered_of(self.kept, self.delivered)
-        return seed
-
-    def _toolless(self, now: float) -> Seed | None:
-        """The way on from a call that was not to be made: the same without the tools, once."""
-        policy = self.job.policy
-        if self._without_tools or not (policy.resume and policy.max_enforcements and policy.constraints == "enforce"):
-            return None
-        anew = self.delivered.nothing or self.kept is not None
-        if anew and self._candidates.untried(now) and self._attempts.left(now):
-            return None
-        if self._enforcer("" if anew else self.delivered.text(), now) is None:
-            return None
-        if anew:
+    def _take_back(self, way: Way) -> None:
+        """What does not stand on the way on, of what is kept."""
+        if way.anew:
             self._drop_kept()
-        self._without_tools = True
-        self._withheld = withheld(self.delivered.length())
-        return Seed([], [], Mend("again"))
-
-    def _call_seed(self, guard: StreamGuard, why: Condemned, now: float) -> Seed | None:
-        """The same of a tool call, which any engine may yet make by itself as long as nothing has left."""
-        policy, made, enforcement = self.job.policy, self._calling, self.enforcement
-        anew = self.kept is not None and not self.delivered.calls
-        salvage = None
-        if made is None and policy.resume and policy.constraints == "enforce":
-            if self._candidates.untried(now) and (anew or self.delivered.nothing) and self._attempts.left(now):
-                return None
-            form = call_form(self.job.tool_formats.get(self.engine, ""))
-            behind = "" if anew else self.delivered.text()
-            made = calling(self.request, self.job.tools, form, guard.standing(), why.cause, behind=behind)
-            if made is not None:
-                salvage = Salvage(added_pieces(self.choice, made.base), 0, None)
-                enforcement = Enforcement(made.checker, policy.max_enforcements, document=True, call=True)
-        elif made is not None:
-            salvage = guard.salvage()
-        if made is None or salvage is None or not enforcement.helps(why.cause):
-            return None
-        text = "".join(piece.text for piece in salvage.held)
-        told, most = self._alternatives, self._most(self.engine)
-        seed = enforcement.seed(text, salvage, why.cause, self.choice, told=told, most=most)
-        if seed is None or (not seed.mend.whole and self._enforcer(text, now) is None):
-            return None
-        if self._calling is None:
-            self._calling, self.enforcement, self._called = made, enforcement, True
-            seed = Seed([], seed.pieces, seed.mend)  # no engine has said its beginning like that
-            if anew:
-                self._drop_kept()
-        return seed
-
-    def _enforcer(self, text: str, now: float) -> str | None:
-        return self._candidates.enforcing(self.engine, text, self.delivered, now)
-
-    def _wanted_alternatives(self, begun: bool) -> int:
-        """How many of its likeliest tokens the engine is asked for: any where only the guard holds it to the
-        constraint, or has had to."""
-        if not self.enforcement.possible:
-            return 0
-        if self.seed is None and (self._constrains if begun else self._candidates.natively(self.engine)):
-            return 0
-        return min(self.enforcement.depth, self._most(self.engine))
-
-    def _most(self, engine: str) -> int:
-        """How many of its likeliest tokens an engine can be asked for, as far as is known."""
-        return self._most_alternatives.get(engine, DEEP) if self._capabilities[engine].logprobs else 0
-
-    def _sampling(self) -> Sampling:
-        return self.enforcement.sampling(
-            self.request.sampling, again=self.seed is not None, alternatives=self._alternatives
-        )
+        elif way.taken_back and self.kept is not None:
+            self.kept = taken_back(self.kept, way.taken_back)
+            self.delivered = delivered_of(self.kept, self.delivered)
 
     def _again(self, why: Condemned) -> bool:
         return why.cause.startswith(("repetition.", "whitespace.")) and self._places.again(why.channel, why.onset)
