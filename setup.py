@@ -15,8 +15,8 @@ from setuptools import setup
 
 COMPILED = {
     "detectors": (
-        "asked context empty encoding leak lettered markup mention near_context nearloop novelty numeric panel periods "
-        "quoting repetition same_token stream stutter tail token_loop unmarked verdict whitespace"
+        "asked bare context empty encoding leak lettered markup mention near_context nearloop novelty numeric panel "
+        "periods quoting repetition same_token stream stutter tail token_loop unmarked verdict whitespace"
     ),
     "guard": "delivered evidence holding relay stream",
     "guard/constraint": (

@@ -6,11 +6,9 @@ The rules:
   at its first place.
 - Text about markup is no leak: in a fence, in a code span, in a string or a quotation, where it is spoken of
   (detectors/mention.py), where the answer showed the same marker in one of these ways before, or when the prompt names
-  it. Where the prompt is about special tokens in general, it is recorded as info.
+  it.
 - What only its surroundings explain has leaked all the same when it ends the answer or another marker follows it.
-- A closing reasoning tag that nothing opened shows the caller somebody's thoughts: error. A block that opens the answer
-  and is closed again is what an engine without a reasoning parser sends: warn, or error where the engine's stream
-  should have parsed it. A block that is never closed, or a second opening tag, is an error.
+- What nothing explains is judged in bare.py.
 - The beginning of what may become a marker is in doubt until it is one or is none, so no leaked marker is released.
 - Arguments of tool calls are data and may hold anything; their names and keys are looked at by ``leaks_in``.
 """
@@ -21,7 +19,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from detectors.finding import Finding, Severity
+from detectors.bare import BareMarkers
+from detectors.finding import Finding
 from detectors.markup import CODES, Kind, Marker, find, match, may_become
 from detectors.mention import (
     AHEAD,
@@ -41,7 +40,6 @@ from detectors.unmarked import is_header, length_with_spaces, lost_markup
 _LOOK: Final = re.compile(r"\n|`+|~+|[<\[\]◁]")
 _LOOK_IN_STRING: Final = re.compile(r"\n|`+|~+|[<\[\]◁]|\"+|'+|[”»“」』]")
 _eventful: Final = re.compile(r"[<\[\]◁`~]").search
-_MOST_FINDINGS: Final = 16
 _HEAD_CHARS: Final = 400
 _SPAN_CHARS: Final = 400
 """How long a marker may wait for the backtick that makes it code, or for the end of its string."""
@@ -53,9 +51,8 @@ class Leak:
     """Watches one channel. ``parsed_reasoning``: the engine splits reasoning off, so a reasoning tag is its mistake."""
 
     __slots__ = (
-        "_after_marker", "_at", "_channel", "_closer", "_discussed", "_document", "_head", "_held",
-        "_in_span", "_n", "_names", "_off", "_open", "_parsed", "_past", "_prompt", "_quoting", "_reported",
-        "_thought", "_tool_seen", "_unread", "_unsure", "_visible", "calm", "doubt",
+        "_bare", "_closer", "_discussed", "_document", "_head", "_held", "_in_span", "_n", "_names", "_off", "_past",
+        "_quoting", "_unread", "calm", "doubt",
     )  # fmt: skip
 
     def __init__(
@@ -67,27 +64,17 @@ class Leak:
         parsed_reasoning: bool = False,
     ) -> None:
         self.doubt = 0
-        self._channel = channel
-        self._prompt = Subject(prompt_text or "")
+        self._bare = BareMarkers(channel, Subject(prompt_text or ""), parsed_reasoning)
         self._names = frozenset(tool_names)
-        self._parsed = parsed_reasoning
         self._off = channel.startswith("tool:")
         self._n = 0
-        self._at = 0
         self.calm = False
         self._held = ""
         self._past = ""  # the text before what is held, as much of it as a marker may need
         self._unread: list[str] = []  # calm text that comes after it
         self._quoting = Quoting(paragraphs=True)
-        self._visible = False
         self._document = False  # it begins as JSON does
-        self._after_marker = False
-        self._tool_seen = False
-        self._thought = False  # a reasoning block has begun
-        self._reported: set[str] = set()
         self._discussed: set[str] = set()  # markers that the answer has shown as what they are
-        self._open: list[tuple[Marker, int]] = []
-        self._unsure: tuple[str, Marker, int] | None = None
         self._in_span: list[tuple[Marker, int]] = []
         self._closer = ""  # what ends the string that they stand in, where it is no code span
         self._head: str | None = "" if channel == "content" else None
@@ -130,20 +117,20 @@ class Leak:
         base = self._n - len(buffer)
         at = 0
         keep = clear = len(buffer)
-        quoting = self._quoting
+        quoting, bare = self._quoting, self._bare
         while True:
             token = (_LOOK_IN_STRING if self._closer else _LOOK).search(buffer, at)
             if token is None:
                 if at < len(buffer):
-                    self._plain(buffer[at:], out)
+                    self._plain(buffer[at:])
                 break
             start = token.start()
             if start > at:
-                self._plain(buffer[at:start], out)
+                self._plain(buffer[at:start])
             if self._in_span:
                 self._span_expires(buffer, base + start, out)
             what = token[0]
-            self._at = base + token.end()
+            bare.at = base + token.end()
             at = token.end()
             if what == "\n":
                 quoting.newline()
@@ -156,25 +143,22 @@ class Leak:
             if what[0] in "`~":
                 before = quoting.span
                 quoting.run(what, self._before(buffer, start, 1).isalnum())
-                self._visible = True
-                self._settle(out, followed=False)
-                self._after_marker = False
+                bare.other()
                 if before and not quoting.span and not self._closer:
                     self._span_ended(out, is_code=True)
             elif what[0] in "<[]◁":
                 end = self._marker(buffer, start, base, out, final)
                 if end < 0:
                     keep = start
-                    plain = not (self._reported or self._tool_seen or self._thought)
-                    if not (plain and indexes(buffer[start:], self._before(buffer, start, CODE_CHARS))):
+                    if not (bare.none_seen and indexes(buffer[start:], self._before(buffer, start, CODE_CHARS))):
                         clear = start
                     break
                 if end == 0:
-                    self._plain(what, out)
+                    self._plain(what)
                     end = start + 1
                 at = end
             else:
-                self._plain(what, out)
+                self._plain(what)
                 if self._ends_string(what, buffer, start):
                     self._span_ended(out, is_code=True)
         if self._in_span:
@@ -182,8 +166,9 @@ class Leak:
         self._past = (self._past + buffer[:keep])[-CONTEXT:]
         self._held = buffer[keep:]
         if final:
-            self._at = self._n
-            self._end(out)
+            bare.at = self._n
+            self._span_ended(out, is_code=False)
+            bare.end(out)
         self._set_doubt(base + clear)
         return out
 
@@ -197,33 +182,31 @@ class Leak:
             return False
         return closer != "'" or not buffer[start + len(quotes) : start + len(quotes) + 1].isalnum()
 
-    def _plain(self, text: str, out: list[Finding]) -> None:
+    def _plain(self, text: str) -> None:
         """Text without a marker, a newline or a run of backticks."""
         self._quoting.text(text)
         if text.isspace():
             return
-        if not self._visible:
+        if not self._bare.visible:
             self._document = text.lstrip()[0] in "{["
-        self._visible = True
-        self._settle(out, followed=False)
-        self._after_marker = False
+        self._bare.other()
 
     def _set_doubt(self, clear: int) -> None:
-        doubt = clear
-        if self._unsure is not None:
-            doubt = min(doubt, self._unsure[2])
+        doubt, bare = clear, self._bare
+        if bare.unsure is not None:
+            doubt = min(doubt, bare.unsure[2])
         if self._in_span:
             doubt = min(doubt, self._in_span[0][1])
         if self._head is not None:
             doubt = 0
         self.doubt = max(doubt, self.doubt)
         self.calm = (
-            self._visible
+            bare.visible
             and self._head is None
-            and self._unsure is None
+            and bare.unsure is None
             and not self._held
             and not self._in_span
-            and not self._after_marker
+            and not bare.after_marker
         )
 
     # --- markers -----------------------------------------------------------------------------------------------------
@@ -242,9 +225,9 @@ class Leak:
             return -1
         if told == "spoken of":
             self._discussed.add(marker.text)
-            self._plain(marker.text, out)
+            self._plain(marker.text)
             return end
-        self._at = min(base + end + used, self._n)
+        self._bare.at = min(base + end + used, self._n)
         source = in_source(marker, before, after, document=self._document)
         self._seen(marker, base + start, before, told == "perhaps", out, source=source)
         self._quoting.text(marker.text)
@@ -254,83 +237,25 @@ class Leak:
         self, marker: Marker, start: int, before: str, perhaps: bool, out: list[Finding], *, source: bool
     ) -> None:
         """A marker that nothing next to it explains."""
-        self._settle(out, followed=True)
-        adjacent = self._after_marker or not self._visible
+        bare = self._bare
+        bare.marker(out)
         if self._quoting.fenced or source:
-            # code that shows markup goes on; an answer that ends with it, in a fence left open, leaked it
-            if marker.weight == "strong" and marker.kind != "reasoning":
-                self._unsure = ("end", marker, start)
-            self._visible = True
+            bare.in_code(marker, start)
             self._discussed.add(marker.text)
             return
         if not self._quoting.span and not self._in_span and not self._document:
             self._closer = open_string(before)
         if self._quoting.span or self._closer:
             self._in_span.append((marker, start))
-            self._visible = True
+            bare.visible = True
         elif perhaps or (
             marker.weight == "strong"
             and marker.text in self._discussed
             and (marker.kind != "reasoning" or mid_sentence(before))
         ):
-            if adjacent:
-                self._report(marker, start, out)
-            else:
-                self._unsure = ("next", marker, start)
-            self._after_marker = True
+            bare.perhaps(marker, start, out)
         else:
-            self._bare(marker, start, adjacent, out)
-
-    def _bare(self, marker: Marker, start: int, adjacent: bool, out: list[Finding]) -> None:
-        if marker.kind == "reasoning":
-            self._reasoning(marker, start, out)
-        elif marker.weight == "strong":
-            self._report(marker, start, out)
-        elif marker.weight == "edge":
-            if adjacent:
-                self._report(marker, start, out)
-            elif marker.closes:
-                opened = [pair for pair in self._open if pair[0].text == marker.closes]
-                if opened:
-                    self._open.remove(opened[-1])
-                else:
-                    self._report(marker, start, out)
-            else:
-                if marker.text == "<s>":
-                    self._open.append((marker, start))
-                self._unsure = ("next", marker, start)
-        elif adjacent or self._tool_seen:
-            self._report(marker, start, out)
-        else:
-            self._unsure = ("marker", marker, start)
-        self._after_marker = True
-
-    def _reasoning(self, marker: Marker, start: int, out: list[Finding]) -> None:
-        severity: Severity = "warn" if self._channel != "content" else "error"
-        opened = [pair for pair in self._open if pair[0].kind == "reasoning"]
-        if marker.closes:
-            for pair in reversed(opened):
-                if pair[0].text == marker.closes:
-                    self._open.remove(pair)
-                    return
-            self._report(marker, start, out, severity, "closes what nothing opened")
-        else:
-            leading = not (self._visible or opened or self._thought)
-            self._thought = True
-            self._open.append((marker, start))
-            if leading and not self._parsed:
-                self._report(marker, start, out, "warn", "opens the answer")
-                self._reported.discard(marker.text)
-            else:
-                self._report(marker, start, out, severity, "opens inside the answer")
-
-    def _settle(self, out: list[Finding], followed: bool) -> None:
-        """Something else came after a marker that only the next thing could judge; ``followed``: another marker."""
-        if self._unsure is not None:
-            when, marker, start = self._unsure
-            self._unsure = None
-            if followed and when != "end":
-                self._report(marker, start, out)
+            bare.bare(marker, start, out)
 
     def _span_ended(self, out: list[Finding], is_code: bool) -> None:
         candidates, self._in_span = self._in_span, []
@@ -338,31 +263,15 @@ class Leak:
         if is_code:
             self._discussed.update(marker.text for marker, _ in candidates)
         elif candidates:
-            after_marker = self._after_marker
-            for marker, start in candidates:
-                self._bare(marker, start, False, out)
-            # other text has come since, so nothing that follows stands beside them
-            self._after_marker = after_marker
-            self._unsure = None
+            self._bare.late(candidates, out)
 
     def _span_expires(self, buffer: str, position: int, out: list[Finding]) -> None:
         limit = self._in_span[0][1] + _SPAN_CHARS
         if position > limit:
-            self._at = limit
+            self._bare.at = limit
             self._quoting.span = 0
             text = self._before(buffer, limit - (self._n - len(buffer)), _SPAN_CHARS)
             self._span_ended(out, is_code=writes_markup(text))
-
-    def _end(self, out: list[Finding]) -> None:
-        self._span_ended(out, is_code=False)
-        if self._unsure is not None:
-            when, marker, start = self._unsure
-            self._unsure = None
-            if when != "marker":
-                self._report(marker, start, out)
-        for marker, start in self._open:
-            if marker.kind == "reasoning" and self._channel == "content":
-                self._report(marker, start, out, "error", "is never closed")
 
     # --- a call without markup ---------------------------------------------------------------------------------------
 
@@ -375,33 +284,8 @@ class Leak:
         self._head = None
         if found:
             kind: Kind = "role" if is_header(found) else "tool"
-            self._at = length_with_spaces(head, len(found)) + (kind == "role")
-            self._report(Marker(found, kind, "bare"), len(head) - len(head.lstrip()), out)
-
-    # --- reporting ---------------------------------------------------------------------------------------------------
-
-    def _report(
-        self, marker: Marker, start: int, out: list[Finding], severity: Severity = "error", how: str = ""
-    ) -> None:
-        if marker.kind == "tool":
-            self._tool_seen = True
-        if marker.text in self._reported or len(self._reported) >= _MOST_FINDINGS or self._prompt.names(marker):
-            return
-        self._reported.add(marker.text)
-        if self._prompt.is_about_tokens:
-            severity = "info"
-        message = f"{marker.text!r} ({marker.family}) in the {self._channel}" + (f": {how}" if how else "")
-        out.append(
-            Finding(
-                CODES[marker.kind],
-                severity,
-                message,
-                channel=self._channel,
-                onset=start,
-                detected_at=self._at,
-                evidence={"marker": marker.text, "family": marker.family},
-            )
-        )
+            self._bare.at = length_with_spaces(head, len(found)) + (kind == "role")
+            self._bare.report(Marker(found, kind, "bare"), len(head) - len(head.lstrip()), out)
 
 
 def leaks_in(text: str, channel: str, where: str) -> list[Finding]:
