@@ -11,6 +11,8 @@ Each worker appends to segment files in a directory of its own, ``ROOT/WORKER/SE
   who gets that lock knows that the segment is complete.
 - A segment's name is unique for all time: batches are named after it, and a name used twice would be taken for a
   repetition of a batch that is already stored.
+- A segment is deleted as a whole, so the bytes of it that are stored go on counting. In a spool that is half full
+  segments are shorter, and at the bound every worker ends its own: the writer can then make room.
 - Nothing here raises once the spool is open. A record that cannot be kept is counted by its reason, and the count is
   written as a record of its own as soon as that is possible.
 
@@ -40,8 +42,11 @@ SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """A batch is a stretch of one segment: the larger a writer that is behind may take them, the less a record costs it."""
 MAX_WORKERS: Final = 1_000
 
+TIGHT: Final = 4
+"""A spool that is more than half full has segments of a fourth of the size."""
+
 SCAN_BYTES: Final = 16 * 1024 * 1024
-"""After so many of its own bytes a worker looks at what the others have."""
+"""After so many of its own bytes, or a 64th of the bound, a worker looks at what the others have."""
 
 RESCAN_SECONDS: Final = 0.2
 """How often a full spool looks whether the writer has made room."""
@@ -69,6 +74,7 @@ class Spool:
         self.directory = self.root / self.worker
         self.max_bytes = max_bytes
         self.segment_bytes = min(segment_bytes, max(max_bytes // 4, 64 * 1024))
+        self._look_after = min(SCAN_BYTES, max_bytes // 64)
         self.written = 0
         self.lost: dict[str, int] = {}
         self._unreported: dict[str, LossRecord] = {}
@@ -97,6 +103,13 @@ class Spool:
     def bytes(self) -> int:
         """Bytes in the segments below ``root``, as of the last look at the others."""
         return self._others + self._size
+
+    @property
+    def _longest(self) -> int:
+        """Bytes of this segment. It goes only as a whole: where the spool fills, it is to end early, or what is stored
+        already would leave no room."""
+        tight = self._others + self._size > self.max_bytes // 2
+        return self.segment_bytes // TIGHT if tight else self.segment_bytes
 
     @property
     def lost_records(self) -> int:
@@ -166,13 +179,15 @@ class Spool:
 
     def _put(self, buffer: bytearray, kind: int, length: int) -> str:
         size = len(buffer)
-        if self._fd >= 0 and self._size + size > self.segment_bytes and self._size:
+        if self._size and self._size + size > self._longest:
             self._leave()
         if self._others + self._size + size > self.max_bytes:
             now = time.monotonic()
             if now - self._scanned_at > RESCAN_SECONDS:
                 self._scan()
             if self._others + self._size + size > self.max_bytes:
+                if self._size:
+                    self._leave()
                 return "bound"
         try:
             if self._fd < 0:
@@ -190,7 +205,7 @@ class Spool:
         self._size += size
         self._unseen += size
         self.written += 1
-        if self._unseen > SCAN_BYTES:
+        if self._unseen > self._look_after:
             self._scan()
         return ""
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from guard.trace import spool as spool_module
+from guard.trace.drain import Drain
 from guard.trace.frames import LOSS, Frame, scan, seed_of
 from guard.trace.packing import decode, whole
 from guard.trace.record import AttemptRecord, LossRecord, OutcomeRecord, RequestRecord
@@ -127,6 +128,38 @@ def test_workers_who_never_end_a_segment_keep_the_bound_together(
     total = sum(path.stat().st_size for path in tmp_path.glob("*/*.seg"))
     assert 250_000 < total <= 300_000 + len(workers) * 6_500  # what each has written since it last looked
     assert all(worker.lost["bound"] for worker in workers)
+
+
+@pytest.mark.parametrize("workers", [1, 4, 12])
+def test_where_the_store_keeps_up_there_is_always_room(tmp_path: Path, workers: int) -> None:
+    spools = [Spool(tmp_path, str(number), max_bytes=1_000_000) for number in range(workers)]
+    drain = Drain(tmp_path)
+    for n in range(6_000):
+        spools[n % workers].write(record(n, output_text="x" * 700))
+        if n % 20 == 0:
+            store(drain)
+    assert [spool.lost for spool in spools] == [{}] * workers
+
+
+def test_what_is_stored_makes_room_at_the_bound_whoever_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each worker has a segment that it has not filled."""
+    monkeypatch.setattr(spool_module, "RESCAN_SECONDS", 0.0)
+    monkeypatch.setattr(spool_module, "SCAN_BYTES", 5_000)
+    workers = [Spool(tmp_path, max_bytes=300_000) for _ in range(8)]
+    while not all(worker.lost for worker in workers):
+        for worker in workers:
+            worker.write(record(1, output_text="x" * 700))
+    store(Drain(tmp_path))
+    for worker in workers:
+        lost = worker.lost_records
+        worker.write(record(2))
+        assert worker.lost_records == lost
+
+
+def store(drain: Drain) -> None:
+    for batch in drain.batches():
+        drain.begin(batch)
+        drain.commit(batch)
 
 
 def test_the_bound_loses_the_newest_counts_it_and_says_so_afterwards(tmp_path: Path) -> None:
