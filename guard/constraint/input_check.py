@@ -13,7 +13,7 @@ from typing import Any, Final
 from detectors.finding import Finding
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.contract import Checker
-from guard.constraint.json_number import NO_CHARACTER, judgeable
+from guard.constraint.json_string import NO_CHARACTER, is_half, is_high, is_pair, judgeable, pair
 from guard.constraint.json_syntax import DONE, OBJECT, STRING, JsonError, JsonReader, Sink
 
 _KEY: Final = "input"
@@ -25,11 +25,6 @@ INPUT_SCHEMA: Final = {
 }
 """Of the function that a custom tool is called as."""
 _SPACE: Final = " \t\r\n"
-# the halves of surrogate pairs
-_HIGH: Final = chr(0xD800)
-_HIGH_END: Final = chr(0xDBFF)
-_LOW: Final = chr(0xDC00)
-_LOW_END: Final = chr(0xDFFF)
 
 
 def as_input(text: str) -> str:
@@ -143,16 +138,15 @@ class _Input(Sink):
             self._hear_key(piece, at)
             return
         if self.high:
-            whole = self.high + piece
-            self.high = ""
-            if _LOW <= piece <= _LOW_END:
-                self._hear(whole.encode("utf-16-le", "surrogatepass").decode("utf-16-le"), at - 6)
+            high, self.high = self.high, ""
+            if is_pair(high, piece):
+                self._hear(pair(high, piece), at - 6)
                 return
             self._hear(NO_CHARACTER, at - 6)
-        if len(piece) == 1 and _HIGH <= piece <= _HIGH_END:
+        if len(piece) == 1 and is_high(piece):
             self.high = piece
         else:
-            self._hear(judgeable(piece) if _HIGH <= piece[0] <= _LOW_END else piece, at)
+            self._hear(judgeable(piece) if is_half(piece[0]) else piece, at)
 
     def _hear_key(self, piece: str, at: int) -> None:
         for offset, char in enumerate(piece):

@@ -1,4 +1,4 @@
-"""The values of JSON numbers and strings, kept where a float or an encoder would lose them."""
+"""The values of JSON numbers, kept where a float would lose them."""
 
 from __future__ import annotations
 
@@ -41,13 +41,3 @@ def number(text: str) -> int | float | Decimal:
 
 def _mantissa(text: str) -> str:
     return re.split("[eE]", text, maxsplit=1)[0]
-
-
-NO_CHARACTER: Final = "\ufffd"
-"""Stands for half a surrogate pair."""
-
-
-def judgeable(text: str) -> str:
-    """Half a surrogate pair is a character to JSON, but none to anything that takes Unicode: it is replaced by the
-    replacement character, which is as long."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

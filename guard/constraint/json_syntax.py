@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from guard.constraint.json_number import INTEGER, MINUS, STEPS, WHOLE, ZERO, judgeable, number
+from guard.constraint.json_number import INTEGER, MINUS, STEPS, WHOLE, ZERO, number
+from guard.constraint.json_string import ESCAPE, FOLLOWS, LETTERS, is_half, is_pair, joined, judgeable
 
 OBJECT: Final = 0
 ARRAY: Final = 1
@@ -64,9 +65,7 @@ class JsonError(Exception):
 
 _STOP = re.compile(r'["\\\x00-\x1f]').search
 _SPACE = re.compile(r"[ \t\n\r]*").match
-_ESCAPE = re.compile(r'\\(?:(["\\/bfnrt])|u([0-9a-fA-F]{4}))').match
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?=[^0-9.eE])").match
-_UNESCAPED: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LITERALS: Final[dict[str, tuple[int, str, Any]]] = {
     "t": (TRUE, "true", True),
     "f": (FALSE, "false", False),
@@ -74,9 +73,6 @@ _LITERALS: Final[dict[str, tuple[int, str, Any]]] = {
 }
 UNHEARD: Final = 1 << 60
 """A budget that no string uses up."""
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-_HIGH: Final = chr(0xD800)  # the first halves of surrogate pairs
-_HIGH_END: Final = chr(0xDBFF)
 
 # What is expected next.
 _VALUE, _FIRST_ITEM, _FIRST_KEY, _NEXT_KEY, _COLON, _AFTER, _STRING, _ESCAPED, _NUMERAL, _LITERAL, DONE = range(11)
@@ -221,7 +217,7 @@ class JsonReader:
                     i = j + 1
                     mode = self._close_string(base + i)
                 elif c == "\\":
-                    escape = _ESCAPE(text, j)
+                    escape = ESCAPE(text, j)
                     if escape is None:
                         i = j
                         mode = _ESCAPED
@@ -381,11 +377,8 @@ class JsonReader:
         value = "".join(self._parts)
         if self._surrogates:
             self._surrogates = False
-            value = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-            lone = len(_SURROGATE.findall(value))
-            if lone:
-                self.lone_surrogates += lone
-                value = judgeable(value)
+            value, lone = joined(value)
+            self.lone_surrogates += lone
         if self._in_key:
             self._in_key = False
             self._sink.key(value, self._start, end)
@@ -396,13 +389,12 @@ class JsonReader:
 
     def _unescape(self, letter: str | None, digits: str | None, at: int) -> None:
         if letter is not None:
-            piece = _UNESCAPED[letter]
+            piece = LETTERS[letter]
         else:
-            code = int(digits or "0", 16)
-            piece = chr(code)
-            if 0xD800 <= code <= 0xDFFF:
+            piece = chr(int(digits or "0", 16))
+            if is_half(piece):
                 self._surrogates = True
-                if code >= 0xDC00 and self._parts and _HIGH <= self._parts[-1] <= _HIGH_END:
+                if self._parts and is_pair(self._parts[-1], piece):
                     self.budget += 1  # the pair is one character
         self._parts.append(piece)
         self.budget -= 1
@@ -413,8 +405,7 @@ class JsonReader:
         """One more character of an escape that a piece's end had cut, or that is none."""
         c = text[i]
         had = self.escape
-        legal = c == "\\" if not had else c in '"\\/bfnrtu' if len(had) == 1 else c in "0123456789abcdefABCDEF"
-        if not legal:
+        if c not in FOLLOWS[len(had)]:
             self.escape = ""
             raise JsonError(base + i, f"{_shown(had + c)} is no escape that a JSON string knows")
         had += c

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from guard.constraint.json_number import NO_CHARACTER
+from guard.constraint.json_string import NO_CHARACTER, is_half, is_high, is_pair, pair
 from guard.constraint.json_syntax import STRING, UNHEARD
 from guard.constraint.schema_frame import Frame, Violation, about
 from guard.constraint.words import Words
 
 if TYPE_CHECKING:
     from guard.constraint.schema_walk import SchemaWalk
-
-# the halves of surrogate pairs
-_HIGH: Final = chr(0xD800)
-_HIGH_END: Final = chr(0xDBFF)
-_LOW: Final = chr(0xDC00)
-_LOW_END: Final = chr(0xDFFF)
 
 Watching = Sequence[tuple[Words | None, int | None]]
 """For each alternative the words that the text may be, and the most characters that it may have."""
@@ -50,15 +44,15 @@ class TextWatch:
     def text(self, piece: str, at: int) -> None:
         if self.high:
             high, self.high = self.high, ""
-            if _LOW <= piece <= _LOW_END:
-                self._hear((high + piece).encode("utf-16-le", "surrogatepass").decode("utf-16-le"), at - 6)
+            if is_pair(high, piece):
+                self._hear(pair(high, piece), at - 6)
                 return
             reader = self._walk.reader
             reader.budget += len(piece)  # which comes behind it
             self._hear(NO_CHARACTER, at - 6)
             reader.budget -= len(piece)
-        if len(piece) == 1 and _HIGH <= piece <= _LOW_END:
-            if piece <= _HIGH_END:
+        if len(piece) == 1 and is_half(piece):
+            if is_high(piece):
                 self.high = piece
                 return
             piece = NO_CHARACTER
