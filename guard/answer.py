@@ -12,8 +12,9 @@ import msgspec
 from detectors.finding import Finding
 from guard.admission import Job, one_choice
 from guard.advice import advice
-from guard.calling import CallReader, as_functions
+from guard.calling import CallReader
 from guard.candidates import Candidates
+from guard.constraint.custom_tool import as_functions
 from guard.decision import NO_BUDGET, NOWHERE, Action, Situation, decide
 from guard.delivered import Delivered
 from guard.enforce import Seed, as_asked, spoken_parts, token_count

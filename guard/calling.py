@@ -21,11 +21,11 @@ from guard.constraint.callform import CallForm, Said
 from guard.constraint.callframe import Standing
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.formats.contract import TextCall
-from guard.constraint.input_check import INPUT_SCHEMA, as_input, begun_input
+from guard.constraint.input_check import as_input, begun_input
 from guard.enforce import FAMILIES, Salvage
 from guard.events import TextDelta, ToolDelta
 from guard.holding import split
-from guard.request import GenerationRequest, Tool, ToolChoice
+from guard.request import GenerationRequest, ToolChoice
 
 FORBIDDEN: Final = "tool.forbidden"
 """A call although none was wanted."""
@@ -107,19 +107,6 @@ def calling(
 def _written(calls: Sequence[Said], custom: Collection[str]) -> tuple[Said, ...]:
     """As they stand in the text."""
     return tuple((name, as_input(said) if name in custom else said) for name, said in calls)
-
-
-def as_functions(tools: Sequence[Tool]) -> tuple[Tool, ...]:
-    """Custom tools as the functions that they are called as: what an engine shows its model."""
-    return tuple(_as_function(tool) if tool.is_custom else tool for tool in tools)
-
-
-def _as_function(tool: Tool) -> Tool:
-    function = {"name": tool.name, "parameters": INPUT_SCHEMA}
-    description = tool.raw.get("custom", {}).get("description")
-    if isinstance(description, str):
-        function["description"] = description
-    return Tool(tool.name, INPUT_SCHEMA, tool.strict, {"type": "function", "function": function})
 
 
 def withheld(at: int) -> Finding:

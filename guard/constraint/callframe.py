@@ -10,7 +10,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from guard.constraint.toolargs import Arguments, TextArguments
+from guard.constraint.textargs import TextArguments
+from guard.constraint.toolargs import Arguments
 from guard.events import ToolDelta
 
 

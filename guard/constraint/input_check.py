@@ -2,6 +2,8 @@
 
 A Checker (contract.py) of that document. Its form is read to the letter, white space aside; what the string says,
 unescaped, is held to the tool's regex or grammar, or to nothing. The string may end where the input is whole.
+
+An engine that knows custom tools sends the text itself, one that does not sends the document: InputReader takes both.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from guard.constraint.json_string import NO_CHARACTER, is_half, is_high, is_pair
 from guard.constraint.json_syntax import DONE, OBJECT, STRING, JsonError, JsonReader, Sink
 
 _KEY: Final = "input"
-INPUT_SCHEMA: Final = {
+INPUT_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "properties": {_KEY: {"type": "string"}},
     "required": [_KEY],
@@ -25,6 +27,8 @@ INPUT_SCHEMA: Final = {
 }
 """Of the function that a custom tool is called as."""
 _SPACE: Final = " \t\r\n"
+_BEGUN: Final = f'{{"{_KEY}":"'
+_LONGEST_LEAD: Final = 64  # characters of the document before its text
 
 
 def as_input(text: str) -> str:
@@ -204,3 +208,41 @@ class _Input(Sink):
         if self._ended or checker is None:
             return begun
         return begun + _escaped(checker.forced())
+
+
+class InputReader:
+    """What a call says to a custom tool, whichever way its engine sent it. Text that begins as the document does is
+    held until it is told apart. ``begun``: anything has come."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self._lead = ""
+        self._is_text = False
+        self._form: InputChecker | None = None
+        self._taken = 0
+
+    def feed(self, text: str) -> tuple[str, Sequence[Finding]]:
+        """What is said, and what is wrong with how."""
+        self.begun = self.begun or bool(text)
+        if self._is_text:
+            return text, ()
+        if self._form is None:
+            self._lead += text
+            lead = "".join(self._lead[:_LONGEST_LEAD].split())
+            if not lead.startswith(_BEGUN):
+                if len(self._lead) < _LONGEST_LEAD and _BEGUN.startswith(lead):
+                    return "", ()
+                self._is_text = True
+                return self._lead, ()
+            self._form = InputChecker(None)
+            text = self._lead
+        found = self._form.feed(text)
+        said = self._form.said
+        piece = "".join(said[self._taken :])
+        self._taken = len(said)
+        return piece, found
+
+    def finish(self, truncated: bool) -> tuple[str, Sequence[Finding]]:
+        if self._form is not None:
+            return "", self._form.finish(truncated)
+        return "" if self._is_text else self._lead, ()

@@ -138,9 +138,9 @@ class Arguments:
 
     def _told(self, finding: Finding) -> Outcomes:
         """A checker's finding, in this call's channel and with what it means for the call."""
-        moved = _moved(finding, self._channel)
+        here = moved(finding, self._channel)
         if finding.severity != "error":
-            return [moved]
+            return [here]
         self.failed = True
         if finding.family == "schema":
             code, what = "tool.invalid_arguments", "break its schema"
@@ -150,7 +150,7 @@ class Arguments:
             code, what = "tool.invalid_json", "are no JSON"
         message = f"the arguments of {self._tool} {what}: {finding.message}"
         own = Finding(code, "error", message, self._channel, finding.onset, finding.detected_at)
-        return [moved, own]
+        return [here, own]
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class Arguments:
         document = text[: self._closed_at]
         if "<" in document or "[" in document:
             out += _inside(document, self._channel, self._closed_at - 1)
-        if _is_error(out):
+        if is_error(out):
             self.failed = True
         return ("", out) if self.failed else (document[self.released :], out)
 
@@ -249,78 +249,7 @@ class Arguments:
         return self._told(Finding(f"json.{kind}", "error", message, self._channel, onset, self._length))
 
 
-class TextArguments:
-    """The input of a custom tool: text, held to a regex or a grammar or to nothing. Used like Arguments."""
-
-    whole = False
-
-    def __init__(self, tool: str, compiled: CompiledConstraint | None, channel: str, *, keep_all: bool = False) -> None:
-        self._tool = tool
-        self._checker = compiled.checker() if compiled is not None else None
-        self._channel = channel
-        self._keep_all = keep_all
-        self._parts: list[str] = []
-        self._length = 0
-        self.failed = False
-        self.released = 0
-        self.judged = False
-
-    @property
-    def empty(self) -> bool:
-        return not self._length
-
-    @property
-    def text(self) -> str:
-        return "".join(self._parts)
-
-    @property
-    def good(self) -> str:
-        """As much of the input as can still become valid."""
-        return self.text if self._checker is None else self.text[: self._checker.good]
-
-    @property
-    def fits(self) -> bool:
-        """Whether it is a valid input as it stands."""
-        return not self.failed and (self._checker is None or self._checker.complete)
-
-    def feed(self, text: str) -> tuple[str, Outcomes]:
-        if self.failed:
-            self._parts.append(text)
-            return "", []
-        start = self._length
-        self._parts.append(text)
-        self._length += len(text)
-        if self._checker is None:
-            clear, found = self._length, []
-        else:
-            found = self._told(self._checker.feed(text))
-            clear = self._checker.safe
-        if self._keep_all or clear <= self.released:
-            return "", found
-        piece = (
-            text[self.released - start : clear - start] if self.released >= start else self.text[self.released : clear]
-        )
-        self.released = clear
-        return piece, found
-
-    def end(self, truncated: bool = False) -> tuple[str, Outcomes]:
-        self.judged = True
-        found = self._told(self._checker.finish(truncated)) if self._checker is not None and not self.failed else []
-        return ("", found) if self.failed else (self.text[self.released :], found)
-
-    def _told(self, findings: Sequence[Finding]) -> Outcomes:
-        out: Outcomes = []
-        for finding in findings:
-            out.append(_moved(finding, self._channel))
-            if finding.severity == "error" and not self.failed:
-                self.failed = True
-                message = f"the input of {self._tool} breaks its format: {finding.message}"
-                code = "tool.truncated" if finding.code.endswith(".truncated") else "tool.invalid_arguments"
-                out.append(Finding(code, "error", message, self._channel, finding.onset, finding.detected_at))
-        return out
-
-
-def _moved(finding: Finding, channel: str) -> Finding:
+def moved(finding: Finding, channel: str) -> Finding:
     return Finding(
         finding.code,
         finding.severity,
@@ -333,7 +262,7 @@ def _moved(finding: Finding, channel: str) -> Finding:
     )
 
 
-def _is_error(outcomes: Sequence[Outcome]) -> bool:
+def is_error(outcomes: Sequence[Outcome]) -> bool:
     return any(isinstance(one, Finding) and one.severity == "error" for one in outcomes)
 
 

@@ -30,7 +30,8 @@ from guard.constraint.compile import CompiledConstraint
 from guard.constraint.formats.contract import TextCall
 from guard.constraint.formats.values import encoded_arguments
 from guard.constraint.latecalls import grouped, in_reasoning, meaning, said
-from guard.constraint.toolargs import Arguments, Outcome, TextArguments, json_kind
+from guard.constraint.textargs import TextArguments
+from guard.constraint.toolargs import Arguments, Outcome, json_kind
 from guard.constraint.toolname import read_name
 from guard.constraint.toolschema import compiled_schema, constraint_of, takes_nothing
 from guard.events import REASONING, Repair, ToolDelta, ToolRelease, tool_channel

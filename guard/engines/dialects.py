@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, NamedTuple
 
+from guard.constraint.custom_tool import as_function_calls, as_function_choice, as_functions
 from guard.constraint.formats.reasoning import written
 from guard.engines import dialect_constraints as words
 from guard.engines.contract import Capabilities, EngineRequest, Prefix, ResumeUnsupported
@@ -25,6 +26,8 @@ COMPLETION_PATH: Final = "/v1/completions"
 
 _JSON: Final = frozenset({"json_schema", "json_object"})
 _IGNORES_EOS: Final = frozenset({"vllm", "sglang", "trtllm", "llamacpp"})
+_OPENAI: Final = "plain"
+"""The API's own words; engines know fewer: no custom tools, no choice of allowed tools."""
 _ALL: Final = _JSON | {"regex", "choice", "grammar", "structural_tag"}
 
 
@@ -105,7 +108,7 @@ def write_request(dialect_name: str, attempt: EngineRequest, model: str) -> Wire
     elif kind == "completion":
         body["prompt"] = _prompt(request, prefix)
     else:
-        messages = list(request.messages)
+        messages = list(request.messages) if dialect_name == _OPENAI else as_function_calls(request.messages)
         if prefix is not None:
             lead = _lead(attempt, prefix, model)
             _continue_chat(dialect_name, dialect, messages, lead + prefix.content, body)
@@ -199,8 +202,10 @@ def _tools(name: str, dialect: Dialect, request: GenerationRequest, body: Body) 
     if not request.tools:
         return
     tools, choice, sampling = request.tools, request.tool_choice_raw, request.sampling
-    if request.tool_choice.mode == "allowed" and name != "plain":
-        # engines do not know this form: only the allowed tools are offered instead
+    if name != _OPENAI:
+        tools, choice = as_functions(tools), as_function_choice(choice)
+    if request.tool_choice.mode == "allowed" and name != _OPENAI:
+        # only the allowed tools are offered instead
         tools = tuple(tool for tool in tools if tool.name in request.tool_choice.names)
         choice = "required" if request.tool_choice.required else "auto"
     if name == "llamacpp" and sampling.logprobs and request.tool_choice.mode == "none":

@@ -18,6 +18,7 @@ import transformers
 import xgrammar
 from msgspec import Struct
 
+from guard.constraint.custom_tool import as_function_calls, as_functions
 from guard.constraint.spec import Constraint
 from guard.engines.contract import EngineError, Prefix, ResumeUnsupported
 from guard.engines.torch_engine import DTYPES
@@ -117,9 +118,11 @@ class Model:
         return list(request.prompt)
 
     def _chat(self, request: GenerationRequest) -> list[int]:
-        messages = [{**message, "content": _plain(message.get("content"))} for message in request.messages]
+        messages = [
+            {**message, "content": _plain(message.get("content"))} for message in as_function_calls(request.messages)
+        ]
         goes_on = request.extra.get("continue_final_message") is True
-        offered = [tool.raw for tool in request.tools] if request.tool_choice.mode != "none" else []
+        offered = [tool.raw for tool in as_functions(request.tools)] if request.tool_choice.mode != "none" else []
         try:
             with self._lock:
                 text = self._tokenizer.apply_chat_template(

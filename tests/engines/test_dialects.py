@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from guard.constraint.spec import Constraint
+from guard.constraint.tools import parse_tools
 from guard.engines.contract import EngineRequest, Prefix, ResumeUnsupported
 from guard.engines.dialects import DIALECTS, WireRequest, capabilities, write_request
 from guard.request import GenerationRequest, Sampling, Tool, ToolChoice
@@ -460,6 +462,44 @@ def test_allowed_tools_are_the_only_ones_offered(required: bool, choice: str) ->
     assert [tool["function"]["name"] for tool in written["tools"]] == ["g"]
     assert written["tool_choice"] == choice
     assert body("plain", **fields)["tool_choice"] == raw
+
+
+SQL_TOOL: dict[str, Any] = {
+    "type": "custom",
+    "custom": {
+        "name": "sql",
+        "description": "Runs it.",
+        "format": {"type": "grammar", "grammar": {"syntax": "regex", "definition": "SELECT .*"}},
+    },
+}
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "sglang", "trtllm", "llamacpp", "dynamo"])
+@pytest.mark.parametrize("choice", [{"type": "custom", "custom": {"name": "sql"}}, {"type": "custom", "name": "sql"}])
+def test_an_engine_that_knows_no_custom_tools_is_sent_a_function(dialect: str, choice: dict[str, Any]) -> None:
+    said = {"id": "c1", "type": "custom", "custom": {"name": "sql", "input": 'SELECT "a"'}}
+    fields: dict[str, Any] = {
+        "tools": parse_tools({"tools": [SQL_TOOL]}),
+        "tool_choice": ToolChoice("named", ("sql",)),
+        "tool_choice_raw": choice,
+        "messages": (
+            {"role": "user", "content": "Go."},
+            {"role": "assistant", "content": None, "tool_calls": [said]},
+            {"role": "tool", "tool_call_id": "c1", "content": "1"},
+        ),
+    }
+    written = body(dialect, **fields)
+    (tool,) = written["tools"]
+    assert (tool["type"], tool["function"]["name"], tool["function"]["description"]) == ("function", "sql", "Runs it.")
+    schema = tool["function"]["parameters"]
+    jsonschema_rs.validator_for(schema).validate({"input": "SELECT 1"})
+    assert "SELECT .*" in schema["properties"]["input"]["description"]
+    assert written["tool_choice"] == {"type": "function", "function": {"name": "sql"}}
+    (call,) = written["messages"][1]["tool_calls"]
+    assert (call["id"], call["type"], call["function"]["name"]) == ("c1", "function", "sql")
+    assert json.loads(call["function"]["arguments"]) == {"input": 'SELECT "a"'}
+    plain = body("plain", **fields)
+    assert (plain["tools"], plain["tool_choice"], plain["messages"][1]["tool_calls"]) == ([SQL_TOOL], choice, [said])
 
 
 # --- going on -----------------------------------------------------------------------------------------------------

@@ -310,6 +310,42 @@ def test_custom_tools_take_text() -> None:
     assert (ran.got, ran.findings) == ([("a", "sql", "select 1}")], [])
 
 
+@pytest.mark.parametrize("size", [1, 3, 200])
+@pytest.mark.parametrize(
+    ("sent", "said", "error"),
+    [
+        ('{"input": "go 12"}', "go 12", None),
+        (' {\n "input" : "go 12" }\n', "go 12", None),
+        ('{"input": "g\\u006f 12"}', "go 12", None),
+        ("go 12", "go 12", None),
+        ('{"input": "go north"}', "go ", "tool.invalid_arguments"),
+        ('{"input": "go 1', "go 1", "tool.truncated"),
+        ('{"input": "go 12"}}', "go 12", "tool.invalid_arguments"),
+        ('{"input": "go 12", "why": 1}', "go 12", "tool.invalid_arguments"),
+        ('{"text": "go 12"}', "", "tool.invalid_arguments"),
+        ('{"input": 12}', "", "tool.invalid_arguments"),
+        ('{"inp', "", "tool.invalid_arguments"),
+        ("", "", "tool.truncated"),
+    ],
+)
+def test_a_custom_tools_input_is_read_as_text_and_as_a_functions_argument(
+    sent: str, said: str, error: str | None, size: int
+) -> None:
+    form = {"type": "grammar", "grammar": {"syntax": "regex", "definition": "[a-z]+ [0-9]+"}}
+    tools = parse_tools({"tools": [{"type": "custom", "custom": {"name": "cmd", "format": form}}]})
+    pieces = [d(0, arguments=sent[at : at + size]) for at in range(0, len(sent), size)]
+    ran = Ran([d(0, "a", "cmd"), *pieces], tools=tools)
+    assert ran.errors[-1:] == ([error] if error else [])
+    assert said.startswith(ran.got[0][2])
+    assert error or ran.got == [("a", "cmd", said)]
+
+
+def test_a_custom_tool_that_takes_json_gets_it_as_it_came() -> None:
+    for text in ('{"query": {"input": "x"}}', '{"input": ["x"]}', "[1]", '{"inputs": "x"}', "{"):
+        assert Ran([d(0, "a", "sql", text[:5]), d(0, arguments=text[5:])]).got == [("a", "sql", text)]
+    assert Ran([d(0, "a", "sql", '{"input": "say \\"hi\\"\\n"}')]).got == [("a", "sql", 'say "hi"\n')]
+
+
 def test_a_call_read_out_of_text_owes_no_id() -> None:
     ran = Ran([TextCall(0, 0, None, "get_time", "{}"), TextCall(0, 1, "own", "get_time", "{}")])
     assert ran.got == [("minted0", "get_time", "{}"), ("own", "get_time", "{}")]

@@ -21,6 +21,7 @@ from typing import Any, Final
 from detectors.finding import Finding
 from detectors.quoting import Quoting
 from detectors.unmarked import JSON_CALLS, begins_call
+from guard.constraint.custom_tool import as_functions
 from guard.constraint.formats.arguments import Offer
 from guard.constraint.formats.contract import Args, Call, End, Malformed, Piece, Text, TextCall
 from guard.constraint.formats.cursor import Cursor
@@ -72,7 +73,7 @@ class ContentToolParser:
         self._family = detect_format(model) if format == "auto" else format
         self._told = format != "auto" if told is None else told
         self._active = bool(tools) and tool_choice.mode != "none"
-        self._offer = Offer({tool.name: tool.parameters for tool in tools if not tool.is_custom})
+        self._offer = Offer({tool.name: tool.parameters for tool in as_functions(tools)})
         self._openers = FORMATS[format]
         self._bare = bare and format in BARE and channel == CONTENT
         self._cursor = Cursor()

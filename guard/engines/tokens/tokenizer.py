@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from guard.constraint.custom_tool import as_function_calls, as_functions
 from guard.engines.tokens.vocabulary import Vocabulary, fingerprint, read_vocabulary
 from guard.request import GenerationRequest
 
@@ -70,13 +71,16 @@ class ChatTokenizer:
             if isinstance(request.prompt, tuple):
                 return list(request.prompt)
             return list(self._encoder.encode(request.prompt).ids)
-        offered = [tool.raw for tool in request.tools] if request.tool_choice.mode != "none" else []
+        offered = [tool.raw for tool in as_functions(request.tools)] if request.tool_choice.mode != "none" else []
         template = self._templates.get("tool_use" if offered else "default") or self._templates.get("default")
         if template is None:
             raise TokenizerError("the tokenizer has no chat template")
         arguments = request.extra.get("chat_template_kwargs")
         text = template.render(
-            request.messages, offered, goes_on=goes_on, arguments=arguments if isinstance(arguments, dict) else None
+            as_function_calls(request.messages),
+            offered,
+            goes_on=goes_on,
+            arguments=arguments if isinstance(arguments, dict) else None,
         )
         return self.encode(text)
 
