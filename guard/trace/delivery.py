@@ -5,6 +5,7 @@
   kill between the two leaves a token without rows, which only looking finds.
 - Rows that the store refuses are halved until the bad ones stand alone; those are set aside as files, the others are
   stored. The halves have tokens of their own, derived from the rows' places, so that this can be repeated too.
+- A table that has refused row after row and taken none does not fit: its rows are not at fault, and wait in the spool.
 - Damage in the spool is set aside with its place.
 - Records become blocks of the store's own form some hundreds at a time, and then go: a batch may be large. Rows one by
   one are made again from the spool's bytes where a batch is in doubt or refused.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -31,8 +33,10 @@ from guard.trace.store import Refused, Store, Unavailable
 log: Final = logging.getLogger(__name__)
 
 ASIDE_FILES: Final = 1_000
-"""More refused rows than this are counted, and no longer kept: a store whose tables do not fit refuses every row."""
+"""More refused rows than this are counted, and no longer kept."""
 
+IN_VAIN: Final = 64
+"""Rows that a table refuses one by one, without taking any, before it is the table that is wrong."""
 
 AT_ONCE: Final = 1_000
 """Records that become blocks together: enough for the work of a block to be shared, and few enough for their memory to
@@ -63,6 +67,7 @@ class Delivery:
     def __init__(self, store: Store, aside: Path) -> None:
         self._store = store
         self._aside = aside
+        self._in_vain: dict[str, int] = {}
         self.delivered = 0
         self.refused = 0
         self.damaged = 0
@@ -145,20 +150,34 @@ class Delivery:
         raise Unavailable(f"rows of {table} were accepted by the store and are not there")
 
     def _send(self, table: str, wanted: Sequence[Row], segment: str, token: str) -> set[tuple[int, int]]:
-        """Returns the places of the rows that were refused."""
-        try:
-            self._store.insert(table, wanted, token)
-        except Refused as error:
-            if len(wanted) == 1:
-                row = wanted[0]
-                kept = msgspec.json.encode(named(table, row))
-                self._set_aside(segment, row.offset, f"{table}-{row.number}", str(error.__cause__ or error), kept)
-                return {(row.offset, row.number)}
-            half = len(wanted) // 2
-            return self._send(table, wanted[:half], segment, f"{token}/0") | self._send(
-                table, wanted[half:], segment, f"{token}/1"
-            )
-        return set()
+        """Returns the places of the rows that were refused. Raises Unavailable when the table takes no rows at all."""
+        pieces = deque([(token, wanted)])
+        refused: list[tuple[Row, Refused]] = []
+        before, taken, sampled = self._in_vain.get(table, 0), False, False
+        while pieces:
+            if len(pieces) >= IN_VAIN and not (taken or sampled):
+                sampled = True  # some from all over the batch, before all of it is cut into rows
+                firsts = [(f"{name}/first", rows[:1]) for name, rows in pieces]
+                pieces = deque([*firsts, *((f"{name}/rest", rows[1:]) for name, rows in pieces if rows[1:])])
+            name, rows = pieces.popleft()
+            try:
+                self._store.insert(table, rows, name)
+                taken = True
+            except Refused as error:
+                if len(rows) > 1:
+                    half = len(rows) // 2
+                    pieces += [(f"{name}/0", rows[:half]), (f"{name}/1", rows[half:])]
+                    continue
+                refused.append((rows[0], error))
+                if not taken and before + len(refused) >= IN_VAIN:
+                    raise Unavailable(
+                        f"the trace store takes no rows of {table} ({error.message})", error.code
+                    ) from error
+        self._in_vain[table] = 0 if taken else before + len(refused)
+        for row, why in refused:
+            kept = msgspec.json.encode(named(table, row))
+            self._set_aside(segment, row.offset, f"{table}-{row.number}", str(why.__cause__ or why), kept)
+        return {(row.offset, row.number) for row, _ in refused}
 
     def _set_aside(self, segment: str, offset: int, what: str, reason: str, data: bytes) -> None:
         self.refused += 1

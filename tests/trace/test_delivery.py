@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from guard.trace.delivery import Delivery
+from guard.trace.delivery import IN_VAIN, Delivery
 from guard.trace.drain import Batch, Drain
 from guard.trace.memory import MemoryStore
 from guard.trace.record import LossRecord, OutcomeRecord, RequestRecord
@@ -195,3 +195,53 @@ def test_a_batch_may_be_larger_than_what_becomes_a_block(
     assert [len(block) for block in prepared.blocks["requests"]] == [3, 3, 1]
     assert deliver(Delivery(store, tmp_path), batch) == 8
     assert count(store) == {"requests": 6, "attempts": 12, "findings": 12, "outcomes": 1}
+
+
+def spooled(folder: Path, make: Make, *numbers: int) -> Batch:
+    spool = Spool(folder)
+    for number in numbers:
+        spool.write(make(number))
+    spool.close()
+    return next(Drain(folder).batches())
+
+
+class Changed(MemoryStore):
+    """Somebody has changed the columns of a table."""
+
+    table = "requests"
+
+    def insert(self, table: str, rows: Sequence[Row], token: str) -> None:
+        if table == self.table:
+            raise Refused("code 53", 53)
+        super().insert(table, rows, token)
+
+
+@pytest.mark.parametrize("each", [1, 3, 200])
+def test_a_table_that_takes_no_row_sets_few_aside_and_the_others_wait(tmp_path: Path, make: Make, each: int) -> None:
+    store = Changed()
+    delivery = Delivery(store, tmp_path / "aside")
+    batches = [spooled(tmp_path / str(n), make, *range(each)) for n in range(max(1, 200 // each))]
+    refused = []
+    for batch in batches:
+        try:
+            deliver(delivery, batch)
+        except Unavailable:
+            refused.append(batch)
+    aside = len(list((tmp_path / "aside").glob("*.row")))
+    assert aside < IN_VAIN
+    with pytest.raises(Unavailable, match=r"takes no rows of requests \(code 53\)"):
+        delivery.send(delivery.prepare(refused[0]), again=True)
+    store.table = ""
+    for batch in refused:
+        delivery.send(delivery.prepare(batch), again=True)
+    assert count(store)["requests"] + aside == sum(len(batch.frames) for batch in batches)
+
+
+@pytest.mark.parametrize("bad", [range(200), range(100, 300), range(0, 300, 2)])
+def test_many_bad_rows_beside_good_ones_are_no_fault_of_the_table(tmp_path: Path, make: Make, bad: range) -> None:
+    batch = spooled(tmp_path / "spool", make, *range(300))
+    store = Picky(*(f"req-{number}" for number in bad))
+    delivery = Delivery(store, tmp_path / "aside")
+    deliver(delivery, batch)
+    assert count(store)["requests"] == 300 - len(bad)
+    assert len(list((tmp_path / "aside").glob("*-requests-0.row"))) == len(bad)
