@@ -1,8 +1,9 @@
 """What one answer costs in tokens, over its attempts. The prompt is counted once, whatever the attempts; what earlier
 attempts delivered, and what was put there beside it, counts as completion.
 
-The prompt is what an engine says, or the number of ids that the guard sent. Where neither is known, because every
-engine broke off before its usage, it is estimated from the text, and said to be.
+The prompt is what an engine says, or the number of ids that the guard sent. Where no engine that read it alone came to
+count it, it is estimated, and said to be: from the text, or from the count of an engine that had the delivered text
+behind it, which may have cut that into other tokens than it came in.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Spent:
         self.usage = Usage()
         self.wasted = 0
         self._prompt: int | None = None
+        self._inferred = False
         self._resumed_at = 0
         self._seeded = 0
 
@@ -45,8 +47,9 @@ class Spent:
     def end(self, seen: Usage | None, tokens: int) -> None:
         """It has ended: what the engine said of it, and the tokens that the guard has counted."""
         before = self.before
-        if seen is not None and self._prompt is None:
+        if seen is not None and (self._prompt is None or (self._inferred and not before)):
             self._prompt = max(0, seen.prompt_tokens - before)
+            self._inferred = before > 0
         spoken = seen.completion_tokens if seen and seen.completion_tokens else tokens - self._seeded
         prompt = self._prompt or 0
         self.usage = Usage(
@@ -55,6 +58,7 @@ class Spent:
             total_tokens=prompt + before + spoken,
             cached_tokens=seen.cached_tokens if seen else 0,
             reasoning_tokens=seen.reasoning_tokens if seen else 0,
+            estimated=self._inferred,
         )
 
     def close(self, request: GenerationRequest) -> None:

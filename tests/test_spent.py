@@ -20,7 +20,11 @@ def test_the_prompt_is_counted_once() -> None:
     spent.begin(delivered=7, seeded=0)
     spent.end(Usage(17, 3, 20), 3)  # the engine counts what it was given to go on from
     spent.close(asked())
-    assert spent.usage == Usage(10, 10, 20)
+    assert spent.usage == Usage(10, 10, 20, estimated=True)  # it may have cut the seven into other tokens
+    spent.throw_all_away()
+    spent.begin(delivered=0, seeded=0)
+    spent.end(Usage(11, 3, 14), 3)
+    assert spent.usage == Usage(11, 3, 14)
 
 
 def test_no_engine_came_to_count_the_prompt() -> None:

@@ -2,9 +2,10 @@
 
 Two real llama.cpp engines with the same weights in float32 and temperature 0. Each kind of answer (text, a JSON
 document, a tool call) is asked for once without a fault, and then once for each cut: the first engine's stream ends
-after so many tokens, and the answer goes on from the second. ``exact`` counts those of which all is the same: text,
-call ids and arguments, finish reason, usage. ``gap`` is what the caller sees of it: between the last piece before the
-cut and the first one behind. ``wasted`` are tokens that were made and thrown away.
+after so many tokens, and the answer goes on from the second. ``the same`` counts the answers that are: text, call ids
+and arguments, finish reason; ``usage too`` those of which the token counts are as well. ``gap`` is what the caller sees
+of it: between the last piece before the cut and the first one behind. ``wasted`` are tokens that were made and thrown
+away.
 
     python -m tests.bench.resume [--cuts 50] [--tokens 64] [--kinds text,json,tool] [--modes tokens,chat] [--quantised]
 """
@@ -93,8 +94,8 @@ BODIES: dict[str, dict[str, Any]] = {
     },
 }
 
-CALM = "health: {mode: observe}\n"
-"""The first engine fails each time, and is to be asked first all the same."""
+CALM = "health: {mode: observe}\nlimits: {retry_floor: 1000}\n"
+"""The first engine fails each time, is to be asked first all the same, and no answer is one too many to go on with."""
 
 
 class Cutting:
@@ -166,8 +167,12 @@ class Run:
                 calls[where] = [old + (new or "") for old, new in zip(call, said, strict=True)]
         if not isinstance(self.end, Finished):
             return texts, calls, self.end
-        usage = self.end.usage
-        return texts, calls, self.end.reason, usage.prompt_tokens, usage.completion_tokens, self.end.verdicts.format
+        return texts, calls, self.end.reason, self.end.verdicts.format
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        assert isinstance(self.end, Finished)
+        return self.end.usage.prompt_tokens, self.end.usage.completion_tokens
 
 
 async def ask(pipeline: Pipeline, body: dict[str, Any], tokens: int) -> Run:
@@ -204,6 +209,7 @@ class Row:
     kind: str
     mode: str
     cuts: int
+    same: int
     exact: int
     resumed: int
     gaps: list[float]
@@ -215,7 +221,8 @@ class Row:
         gaps = sorted(self.gaps) or [0.0]
         p50, p99 = statistics.median(gaps), gaps[min(len(gaps) - 1, int(len(gaps) * 0.99))]
         return (
-            f"{self.kind:<5} {self.mode:<7} exact {self.exact:>3} of {self.cuts:<3} resumed {self.resumed:>3}   gap p50"
+            f"{self.kind:<5} {self.mode:<7} the same {self.same:>3} of {self.cuts:<3} usage too {self.exact:>3}"
+            f"   resumed {self.resumed:>3}   gap p50"
             f" {p50 * 1e3:>6.0f} ms  p99 {p99 * 1e3:>6.0f} ms   wasted tokens {self.wasted}"
         )
 
@@ -240,7 +247,7 @@ async def measure(urls: Sequence[str], tokenizer: Path, kind: str, mode: str, *,
             raise RuntimeError(f"{kind}, {mode}: the answer without a fault did not end well: {whole.end}")
         made = whole.end.usage.completion_tokens
         places = sorted({round(i * (made - 1) / cuts) for i in range(1, cuts + 1)} - {0})
-        row = Row(kind, mode, len(places), 0, 0, [], 0, whole, [])
+        row = Row(kind, mode, len(places), 0, 0, 0, [], 0, whole, [])
         for place in places:
             first.after = place
             run = await ask(pipeline, BODIES[kind], tokens)
@@ -248,7 +255,8 @@ async def measure(urls: Sequence[str], tokenizer: Path, kind: str, mode: str, *,
             row.gaps += [run.gap] if run.gap else []
             row.wasted += run.end.wasted_tokens if isinstance(run.end, Finished) else 0
             if run.what == whole.what:
-                row.exact += 1
+                row.same += 1
+                row.exact += run.cost == whole.cost
             else:
                 row.wrong.append((place, run))
         return row
