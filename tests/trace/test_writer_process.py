@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from guard.trace.link import EXIT_LOCKED, EmbeddedReader, ask, connect
+from guard.trace.link import EXIT_LOCKED, EmbeddedReader, ask, ask_flush, connect
 from guard.trace.record import RequestRecord
 from guard.trace.spool import Spool
 from guard.trace.store import Unavailable, open_store
@@ -121,8 +121,8 @@ def test_a_store_that_is_away_costs_disk_and_no_rows(
     log = tmp_path / "log"
     process = start_writer(dsn, spool, log=log)
     worker.write(make(1))
+    wait_until(lambda: ask_flush(spool, 5))  # before that its tables are still being made, which a reader minds
     with open_store(dsn, spool) as reader:
-        wait_until(lambda: reader.flush(5))
         assert len(reader.list_requests()) == 1
         own_server.stop()
         for number in range(2, 40):
