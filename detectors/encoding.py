@@ -56,6 +56,9 @@ _BACKSLASHES: Final = 3
 _MANY_CONTROLS: Final = 3
 _RAW_SIGNS: Final = frozenset("\u0120\u010a\u2581")
 _RAW: Final = re.compile("[\u0120\u010a\u2581][^\\W\\d_]")
+_IN_MARKER: Final = re.compile(r"<[|\uff5c][^<>\s]*\Z")
+"""DeepSeek spells the spaces within its special tokens so; those that stand in a text are another detector's matter."""
+_MARKER: Final = 40  # characters of one
 _BYTES: Final = re.compile(r"(?:<0x[0-9A-F]{2}>){2,}")
 _LITERAL: Final = re.compile(r"""^(?:[ \t]{4,}|.*[=(\[{,]\s*[bruf]{0,2}["']).*(?<!\w)["'](?:(?!["']).)*\Z""")
 _UNDECODED: Final = "the tokenizer's own spelling of spaces was never decoded"
@@ -306,10 +309,12 @@ class Encoding:
         return found
 
     def _raw_tokens(self, text: str, start: int) -> Sequence[Finding]:
-        whole = self._recent[-1:] + text
+        whole = self._recent[-_MARKER:] + text
         carried = len(whole) - len(text)
         shift = start - carried
-        for match in _RAW.finditer(whole):
+        for match in _RAW.finditer(whole, max(0, carried - 1)):
+            if _IN_MARKER.search(whole, max(0, match.start() - _MARKER), match.start()):
+                continue
             if not self._raw:
                 self._raw_onset = shift + match.start()
             self._raw += 1

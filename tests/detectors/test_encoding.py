@@ -28,6 +28,7 @@ def run(text: str, prompt: str | None = None, size: int = 1_000) -> list[Finding
         ("an emoji \ud83d and on", "encoding.split_code_point", 9),
         (MOJIBAKE, "encoding.mojibake", 5),
         (RAW, "encoding.raw_tokens", 0),
+        ("<｜end▁of▁sentence｜>" + RAW.replace("Ġ", "▁"), "encoding.raw_tokens", 19),
         ("The caf<0xC3><0xA9> is open", "encoding.byte_tokens", 7),
         # a few pairs are enough where they stand inside words
         ("Ich mÃ¶chte fÃ¼r die StraÃŸe gehen.", "encoding.mojibake", 5),
@@ -57,6 +58,10 @@ def test_it_is_found(text: str, code: str, onset: int, size: int) -> None:
         ('    assert text == "a\ufffdb"', None),
         ("São Paulo, NÃO, Ângela, Âme, â la carte", None),
         ("It reads Ã¶ where ö should be.", None),
+        (
+            "```\n" + "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>" * 3 + "\n```",
+            None,
+        ),
         ("Tokens such as Ġthe and Ġof begin with a space, and others do not begin with one at all.", None),
         ("The byte token <0xE2> stands for one byte.", None),
         (GERMAN + " 我们在河边。 🎻 ▁▂▃▄▅▆▇█", None),
