@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from detectors import markup
 from guard.constraint.formats.content import ContentToolParser
 from guard.constraint.formats.contract import TextCall
 from guard.constraint.tools import parse_tools
@@ -105,6 +106,17 @@ def test_family_cut_short_anywhere_is_never_completed(sample: str) -> None:
             except ValueError:
                 continue
             assert whole in (FULL, SHORT)
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_a_further_call_that_is_cut_before_its_name_is_told(sample: str) -> None:
+    text = SAMPLES[sample]
+    named = next(end for end in range(len(text)) if len(Read([text[:end]], format_of(sample)).calls) == 2)
+    got = Read([text[: named - 1]], format_of(sample))
+    assert len(got.calls) == 1
+    # or its markup stays in the text, where it is a leak
+    assert ("tool.truncated", "error") in got.findings or markup.find(got.text)
+    assert Read(list(text[: named - 1]), format_of(sample)).same(got)
 
 
 def test_text_around_a_call_is_kept() -> None:

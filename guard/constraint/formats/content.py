@@ -195,8 +195,8 @@ class ContentToolParser:
         except Broken as broken:
             c.channel = ""
             if c.ended and not broken.prose:
-                # cut short: of a call that has begun, its arguments say so; of one that has not, nothing can be told
-                if c.marked:
+                # cut short: of a call that has begun, its arguments say so
+                if not c.open:
                     c.malformed(str(broken), cut=True)
                 c.at = len(c.text)
                 c.unmark()

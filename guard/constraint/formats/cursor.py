@@ -30,13 +30,14 @@ _SCALAR_END: Final = re.compile(r"[\s,}\]<;]")
 class Cursor:
     """``text`` from ``at`` on has not been read; ``ended``: no more will come."""
 
-    __slots__ = ("_before", "_mark", "at", "channel", "committed", "ended", "out", "text")
+    __slots__ = ("_before", "_mark", "at", "channel", "committed", "ended", "open", "out", "text")
 
     def __init__(self) -> None:
         self.text = ""
         self.at = 0
         self.ended = False
         self.out: list[Piece] = []
+        self.open = False  # a call has begun and not ended
         self.committed = False
         self.channel = ""
         self._before = 0
@@ -80,7 +81,7 @@ class Cursor:
             self.out.append(Text(text, self.channel))
 
     def call(self, name: str, id: str | None = None) -> None:
-        self.committed = True
+        self.committed = self.open = True
         self._mark = -1
         self.out.append(Call(name, id))
 
@@ -89,6 +90,7 @@ class Cursor:
             self.out.append(Args(text))
 
     def end(self) -> None:
+        self.open = False
         self.out.append(End())
 
     def malformed(self, message: str, *, mended: bool = False, cut: bool = False) -> None:

@@ -97,6 +97,8 @@ def call_list(c: Cursor, close: tuple[str, ...] = ()) -> Generator[None, None, N
         elif char == "]" and bracket:
             c.at += 1
             break
+        elif not char and any_yet:
+            break  # nothing is lost with the bracket
         elif not bracket and any_yet and (not char or not close or (yield from c.follows(*close))):
             break
         else:

@@ -36,10 +36,10 @@ def call_sequence(c: Cursor, offer: Offer, opening: str, closing: str) -> Genera
         if closing and char == closing:
             c.at += 1
             return
-        if not closing and not _IDENTIFIER.match(char):
-            return
+        if not char or (not closing and not _IDENTIFIER.match(char)):
+            return  # nothing is lost with the closing bracket
         if not _IDENTIFIER.match(char):
-            raise Broken(f"{char!r} where a call should stand" if char else "the text ended before the list did")
+            raise Broken(f"{char!r} where a call should stand")
 
 
 def _call(c: Cursor, offer: Offer) -> Generator[None, None, None]:
