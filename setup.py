@@ -20,8 +20,8 @@ COMPILED = {
     ),
     "guard": "delivered evidence holding relay stream",
     "guard/constraint": (
-        "automaton callframe grammar_check input_check json_check json_number json_string json_syntax locate pushdown "
-        "regex_check schema_frame schema_node schema_text schema_walk text_check textargs toolargs toolcall "
+        "automaton callframe grammar_check input_check json_check json_number json_sink json_string json_syntax locate "
+        "pushdown regex_check schema_frame schema_node schema_text schema_walk text_check textargs toolargs toolcall "
         "toolname words"
     ),
     "guard/engines": "http_connection http_exchange intake openai_answer openai_reader runs sse",

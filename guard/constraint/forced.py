@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from guard.constraint.json_syntax import ARRAY, DONE, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE, JsonError, JsonReader
+from guard.constraint.json_sink import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE
+from guard.constraint.json_syntax import DONE, JsonError, JsonReader
 from guard.constraint.schema_frame import Frame, Violation
 from guard.constraint.schema_node import Node
 from guard.constraint.schema_walk import SchemaWalk

@@ -15,8 +15,9 @@ from typing import Any, Final
 from detectors.finding import Finding
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.contract import Checker
+from guard.constraint.json_sink import OBJECT, STRING, Sink
 from guard.constraint.json_string import NO_CHARACTER, is_half, is_high, is_pair, judgeable, pair
-from guard.constraint.json_syntax import DONE, OBJECT, STRING, JsonError, JsonReader, Sink
+from guard.constraint.json_syntax import DONE, JsonError, JsonReader
 
 _KEY: Final = "input"
 INPUT_SCHEMA: Final[dict[str, Any]] = {

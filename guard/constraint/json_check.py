@@ -19,7 +19,8 @@ from typing import Final, Literal
 
 from detectors.finding import Finding
 from guard.constraint.forced import forced_text
-from guard.constraint.json_syntax import DONE, KINDS, JsonError, JsonReader
+from guard.constraint.json_sink import KINDS
+from guard.constraint.json_syntax import DONE, JsonError, JsonReader
 from guard.constraint.judge import CLOSING, Judge, pointer_of
 from guard.constraint.locate import locate, syntax_error
 from guard.constraint.schema_frame import Violation

@@ -4,8 +4,7 @@ Exact: what this reader takes is what the RFC's grammar takes, no more (no NaN, 
 in a string, no byte order mark) and no less. Every prefix that it takes can go on to be a document, so the offset of an
 error is the length of the longest good prefix. Nothing is nested in calls: depth costs a list entry.
 
-A sink hears what was read. A sink that has seen enough raises; nothing is fed to a reader afterwards. Offsets count
-characters from the start of the first text fed, plus ``base``.
+What was read, a sink hears (json_sink.py).
 """
 
 from __future__ import annotations
@@ -14,45 +13,8 @@ import re
 from typing import Any, Final
 
 from guard.constraint.json_number import INTEGER, MINUS, STEPS, WHOLE, ZERO, number
+from guard.constraint.json_sink import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE, UNHEARD, Sink
 from guard.constraint.json_string import ESCAPE, FOLLOWS, LETTERS, is_half, is_pair, joined, judgeable
-
-OBJECT: Final = 0
-ARRAY: Final = 1
-STRING: Final = 2
-NUMBER: Final = 3
-TRUE: Final = 4
-FALSE: Final = 5
-NULL: Final = 6
-KINDS: Final = ("object", "array", "string", "number", "true", "false", "null")
-
-
-class Sink:
-    """Hears what is read. This one does nothing about it."""
-
-    __slots__ = ()
-
-    def start(self, kind: int, at: int) -> None:
-        """A value begins at its first character, at offset ``at``."""
-
-    def text(self, piece: str, at: int) -> None:
-        """Decoded text within a string or key, once it is longer than the reader's ``budget``: a run of plain
-        characters that begins at offset ``at``, or the one character of the escape that does (half a surrogate pair
-        comes alone). Not of a string that came whole in one piece, without an escape: that one is ``plain``."""
-
-    def key_start(self, at: int) -> None:
-        """A key's opening quote; not while the reader is ``quiet``."""
-
-    def key(self, key: str, at: int, end: int) -> None:
-        """A whole key; ``end`` is past its closing quote."""
-
-    def scalar(self, kind: int, value: Any, at: int, end: int) -> None:
-        """A whole string, number or literal."""
-
-    def comma(self, at: int) -> None:
-        """Another item or property must follow; not while the reader is ``quiet``."""
-
-    def end(self, kind: int, at: int) -> None:
-        """The container that was begun last and is still open is closed by the bracket at ``at``."""
 
 
 class JsonError(Exception):
@@ -71,8 +33,6 @@ _LITERALS: Final[dict[str, tuple[int, str, Any]]] = {
     "f": (FALSE, "false", False),
     "n": (NULL, "null", None),
 }
-UNHEARD: Final = 1 << 60
-"""A budget that no string uses up."""
 
 # What is expected next.
 _VALUE, _FIRST_ITEM, _FIRST_KEY, _NEXT_KEY, _COLON, _AFTER, _STRING, _ESCAPED, _NUMERAL, _LITERAL, DONE = range(11)

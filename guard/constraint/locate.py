@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from guard.constraint.json_syntax import ARRAY, OBJECT, JsonError, JsonReader, Sink
+from guard.constraint.json_sink import ARRAY, OBJECT, Sink
+from guard.constraint.json_syntax import JsonError, JsonReader
 
 
 def locate(text: str, base: int, path: Sequence[str | int]) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from guard.constraint.json_syntax import ARRAY, KINDS, OBJECT, STRING
+from guard.constraint.json_sink import ARRAY, KINDS, OBJECT, STRING
 from guard.constraint.schema_node import Node
 
 Position = Node | list[tuple[Node, int]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from guard.constraint.json_syntax import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE
+from guard.constraint.json_sink import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE
 from guard.constraint.judge import Judge, Reason
 from guard.constraint.schema_parts import ALL, Part, keyword_of, kinds
 from guard.constraint.words import Words

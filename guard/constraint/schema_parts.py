@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from guard.constraint.json_syntax import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE
+from guard.constraint.json_sink import ARRAY, FALSE, NULL, NUMBER, OBJECT, STRING, TRUE
 from guard.constraint.schema_drafts import VALIDATORS, at, has, pointed_at
 
 ALL: Final = 0b1111111

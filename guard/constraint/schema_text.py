@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from guard.constraint.json_sink import STRING, UNHEARD
 from guard.constraint.json_string import NO_CHARACTER, is_half, is_high, is_pair, pair
-from guard.constraint.json_syntax import STRING, UNHEARD
 from guard.constraint.schema_frame import Frame, Violation, about
 from guard.constraint.words import Words
 

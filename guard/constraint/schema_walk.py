@@ -18,7 +18,8 @@ from __future__ import annotations
 from typing import Any
 
 from detectors.finding import Finding
-from guard.constraint.json_syntax import ARRAY, NUMBER, OBJECT, STRING, JsonReader, Sink
+from guard.constraint.json_sink import ARRAY, NUMBER, OBJECT, STRING, Sink
+from guard.constraint.json_syntax import JsonReader
 from guard.constraint.judge import CLOSING, Reason, pointer_of
 from guard.constraint.schema_frame import Frame, Position, Violation, a, about, broken_at, full, lacking, short
 from guard.constraint.schema_graph import SchemaGraph

@@ -22,7 +22,8 @@ from detectors.finding import Finding
 from guard.constraint.compile import CompiledConstraint
 from guard.constraint.formats.values import STRING_ONLY, Types, encode, types_at
 from guard.constraint.json_check import JsonChecker
-from guard.constraint.json_syntax import DONE, STRING, JsonError, JsonReader, Sink
+from guard.constraint.json_sink import STRING, Sink
+from guard.constraint.json_syntax import DONE, JsonError, JsonReader
 from guard.constraint.tag_styles import SAYS_TEXT, STYLES
 
 _SPACE: Final = " \t\r\n"

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from guard.constraint import json_syntax
 from guard.constraint.json_number import number
-from guard.constraint.json_syntax import ARRAY, DONE, OBJECT, JsonError, JsonReader, Sink
+from guard.constraint.json_sink import ARRAY, OBJECT, Sink
+from guard.constraint.json_syntax import DONE, JsonError, JsonReader
 
 pytestmark = pytest.mark.skipif(
     str(json_syntax.__file__).endswith(".so"), reason="a compiled reader hears compiled sinks alone, and these are not"
@@ -186,6 +187,45 @@ def test_surrogates() -> None:
             reader.feed(piece)
         assert sink.value == "😀 \ufffd x \ufffd"
         assert reader.lone_surrogates == 2
+
+
+class Listener(Build):
+    """Hears strings from ``budget`` on, and where each piece of them begins."""
+
+    def __init__(self, budget: int) -> None:
+        super().__init__()
+        self.reader = JsonReader(self)
+        self.budget = budget
+        self.heard: list[tuple[str, int]] = []
+
+    def start(self, kind: int, at: int) -> None:
+        super().start(kind, at)
+        self.reader.budget = self.budget
+
+    def text(self, piece: str, at: int) -> None:
+        self.heard.append((piece, at))
+
+    def scalar(self, kind: int, value: Any, at: int, end: int) -> None:
+        super().scalar(kind, value, at, end)
+        if self.reader.plain:
+            self.heard.append((value, at + 1))
+
+
+@pytest.mark.parametrize("budget", [-1, 0, 1, 5, 11, 12])
+@pytest.mark.parametrize(("written", "said"), [("abcdefghijkl", "abcdefghijkl"), (r"abc\nd\u0065fgh", "abc\ndefgh")])
+def test_a_string_is_heard_from_its_budget_on(written: str, said: str, budget: int) -> None:
+    for pieces in splits(f'["{written}"]'):
+        listener = Listener(budget)
+        for piece in pieces:
+            listener.reader.feed(piece)
+        assert listener.value == [said]
+        heard = "".join(piece for piece, _ in listener.heard)
+        assert said.endswith(heard)
+        assert len(heard) >= len(said) - max(0, budget)
+        if len(pieces) > 1 and budget >= len(said):
+            assert not heard
+        for piece, at in listener.heard:
+            assert written[at - 2] in (piece[0], "\\")
 
 
 def test_depth_costs_no_stack() -> None:
