@@ -29,6 +29,7 @@ _CODEISH: Final = re.compile(
     r"[A-Za-z0-9_)\]][.(]\w|\n[ \t]{2,}\S|\w_\w|::|->|\)[,;:]|\(\)|[a-z][A-Z]|,\S*\n[ \t]|:\s*\.\.\."
     r"""|['"]\s*[,)\]]|\w: \S+\s+\w+: |[._=-]{4,}"""
 )
+LOOKED_BACK: Final = 400  # characters before a run that its judge sees
 _VERSE: Final = frozenset(
     re.findall(
         r"\S+",
@@ -160,7 +161,7 @@ def _exact(unit: str, before: str, first: bool, asked: Asked, policy: Policy) ->
     sung = sung_copies(words, asked, policy)
     if sung:
         return max(sung, copies) * period, "period", "song"
-    if _in_verse(before):
+    if _in_verse(before if before[-1:] == "\n" or "\n" not in unit else before + "\n"):
         return max(policy.verse_copies, copies) * period, "period", "verse"
     return copies * period, "period", ""
 
@@ -174,7 +175,8 @@ def sung_copies(words: Sequence[str], asked: Asked, policy: Policy) -> int:
 
 def _in_verse(before: str) -> bool:
     """Short lines that do not end like sentences of prose stand before it, four at least."""
-    lines = [line for line in before.split("\n")[1:-1] if line.strip()][-4:]
+    whole = before.split("\n")[0 if len(before) < LOOKED_BACK else 1 : -1]
+    lines = [line for line in whole if line.strip()][-4:]
     return (
         len(lines) == 4
         and all((8 <= len(line) <= 64 and line[-1] in ",;!?.\u2014-") or line[-1].isalpha() for line in lines)

@@ -20,7 +20,10 @@ _VERSES_COUNTED: Final = 6
 _DRAWN: Final = re.compile("[\u2500-\u257f]{2}|[-=]{24}")
 _MARKED: Final = re.compile(r"[0 .):(\][#-]+")
 _EMPTY_NUMBER: Final = re.compile(r"0[.)] ")
-_TIME: Final = re.compile(r"0[-/.]0[-/.]0|0:0:0|0T0|\b0-0\b")
+_TIME: Final = re.compile(r"0[-/]0[-/]0|0:0:0|0T0|\b0-0\b")
+_DOTTED: Final = re.compile(r"0(?:\.0){2,}")  # an address, a version, a section, a date
+_ADDRESS: Final = re.compile(r"0(?:\.0){3,}")
+_NETWORK: Final = 260  # copies; as many as a list of all the addresses of one has, or a few more
 _FIELDS: Final = re.compile(r"(?:^|\s)[A-Z][\w-]{2,}: .{1,60}?\s[A-Z][\w-]{2,}: ")
 _MARKER: Final = re.compile(r"(?<!\S)(?:\[0\]|#0|\(0\)|<0>|\$0)|0%")
 _IDENTIFIER: Final = re.compile(r"[^\W\d]0|0[^\W\d]")
@@ -65,18 +68,25 @@ def _near(unit: str, run: str, policy: Policy) -> tuple[int, str, str]:
             return max((policy.near_copies - 1) * period, 50), "near_loop", ""
         if _EMPTY_NUMBER.fullmatch(unit) and _counts(run, 1) and run.count("\n") * 3 >= len(run.split()) * 2:
             return policy.row_copies * period, "near_loop", "empty items"
+        if _ADDRESS.search(unit) and _counts_dotted(unit, run):
+            return (policy.near_row_copies + _NETWORK) * period, "near_loop", "addresses"
         return policy.near_number_chars, "near_loop", "numbers"
     if unit.count("0") > 3 * len(words):
         return policy.near_number_chars, "near_loop", "numbers"
     if _TIME.search(unit) or _FIELDS.search(unit + unit) or LEVEL.search(unit):
         return policy.near_row_copies * period, "near_loop", "log"
-    plain = _MARKER.sub("0", unit)
+    plain = _DOTTED.sub("0", _MARKER.sub("0", unit))
     if SQL.search(unit):
         return policy.near_row_copies * period, "near_loop", "rows"
     if _IDENTIFIER.search(unit) or looks_like_code(plain):
         if distinct >= 4 and period >= 32 and not looks_like_code(plain.replace('"', "").replace(",", " ")):
             return policy.row_copies * period, "near_loop", "sentences"
         return policy.near_row_copies * period, "near_loop", "rows"
+    if _DOTTED.search(unit):
+        if distinct < 2 or not _counts_dotted(unit, run):
+            return policy.near_row_copies * period, "near_loop", "log"
+        listed = _ADDRESS.search(unit) and (distinct < 3 or period < 28)
+        return (_NETWORK if listed else policy.row_copies) * period, "near_loop", "dotted"
     if distinct < 2 and (period < 7 or unit.count("0") > 1):
         return policy.near_row_copies * period, "near_loop", "short"
     rich = period >= 60 and distinct >= 7
@@ -91,6 +101,14 @@ def _counts_down(unit: str, run: str) -> int:
         return 0
     steps = {after - before for before, after in zip(numbers, numbers[fields:], strict=False)}
     return max(numbers[:fields]) if -1 in steps and steps <= {-1, 0} else 0
+
+
+def _counts_dotted(unit: str, run: str) -> bool:
+    """Whether the numbers of the unit go up by one or stay, and some do go up. Dates are another matter."""
+    fields = unit.count("0")
+    numbers = [int(number) for number in re.findall(r"\d{1,15}", run.rstrip("0123456789"))]
+    steps = {after - before for before, after in zip(numbers, numbers[fields:], strict=False)}
+    return 1 in steps and steps <= {0, 1} and not any(1_900 <= number < 2_100 for number in numbers[:fields])
 
 
 def _counts(run: str, fields: int) -> bool:

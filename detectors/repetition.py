@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from detectors.asked import Asked
-from detectors.context import judge
+from detectors.context import LOOKED_BACK, judge
 from detectors.finding import Finding
 from detectors.lettered import Lettered
 from detectors.near_context import judge_near
@@ -26,7 +26,7 @@ from detectors.novelty import Novelty
 from detectors.periods import LONGEST, Run, Seeker, Window, agree, primitive
 from detectors.policy import DEFAULT, Policy
 from detectors.same_token import SameToken
-from detectors.stutter import Stutter
+from detectors.stutter import SHORT, Stutter
 from detectors.verdict import circling, condemned, counted, stuttered
 
 STEP: Final = 14
@@ -37,6 +37,7 @@ _WHOLE: Final = {
     "margin": 24,
     "number": 129,
 }  # an answer of nothing else; a hash is shorter
+_ENDING: Final = 12  # of one character, and the answer ends in them
 _PATIENT: Final = frozenset(" \t-=*#_~.+")  # rows of these are common and may be long: the seeker is early enough
 _NEAR_SLACK: Final = 16  # characters by which a run and the same run normalised may begin apart
 _NEAR_LEAST: Final = 48  # normalised characters; before that numbers do not show whether they count or are data
@@ -68,6 +69,7 @@ class Repetition:
         "_near",
         "_near_due",
         "_near_held",
+        "_near_onset",
         "_next",
         "_novelty",
         "_parts",
@@ -99,6 +101,7 @@ class Repetition:
         self._near = Normalised()
         self._near_due = ""
         self._near_held = False
+        self._near_onset = 0
         self._novelty = Novelty()
         self._stutter = Stutter()
         self._lettered = Lettered(policy)
@@ -153,10 +156,18 @@ class Repetition:
         self._window = Window()
 
     def _whole(self) -> Sequence[Finding]:
-        """The answer has ended, and it was one token from its beginning to its end: fewer copies are enough."""
+        """The answer has ended, and it was one token from its beginning or from somewhere on to its end, or stuttered
+        all the way: fewer copies are enough, as nothing followed that they could have set apart."""
         run = self._short.run
-        if run is None or not run.bar or run.start or run.end != self._seen or run.why == "asked":
+        if self._window.end <= SHORT and not self._asked.asks and self._stutter.all_pairs(self._window):
+            return (stuttered(self._stutter, self._window, self._channel),)
+        if run is None or not run.bar or run.end != self._seen or run.why == "asked":
             return ()
+        if run.start:
+            if run.kind != "single_token" or run.period > 1 or run.why or run.copies < _ENDING:
+                return ()
+            run.bar = run.end
+            return (condemned(run, self._window, self._channel),)
         if run.kind not in ("single_token_from_start", "newlines") or run.copies < self._policy.whole_copies:
             return ()
         if run.why and (self._asked.asks or run.copies < _WHOLE.get(run.why, _NEVER)):
@@ -267,8 +278,12 @@ class Repetition:
             return (counted(lettered, window, self._channel),)
         if self._stutter.held or lettered.held:
             held = True
-        # copies have judges of their own
-        if window.end >= self._novelty.due and self._novelty.step(window) and not self._asked.asks:
+        # copies have judges of their own, and a song may grow by a line in every verse
+        if (
+            window.end >= self._novelty.due
+            and self._novelty.step(window)
+            and not (self._asked.asks or self._asked.sings)
+        ):
             runs = (short.run, long.run, near.run)
             if not any(run is not None and run.copies >= 2 for run in runs):
                 return (circling(self._novelty, window, self._channel),)
@@ -288,7 +303,7 @@ class Repetition:
         self._near_held = False
         if run is None or (not run.bar and not self._judge_near(run)) or run.end < run.hold:
             return ()
-        onset = near.raw(run.start, self._window)
+        onset = self._near_onset
         for exact in (self._short.run, self._long.run):
             if exact is not None and exact.bar and exact.start <= onset + _NEAR_SLACK:
                 return ()  # copies that do not differ at all have been judged already
@@ -304,7 +319,7 @@ class Repetition:
             return False
         near = self._near
         unit = near.window.slice(run.start, run.start + run.period) or near.window.text[-run.period :]
-        start = near.raw(run.start, self._window)
+        start = self._near_onset = near.raw(run.start, self._window)  # later its place may be forgotten
         window = self._window
         before, text = window.slice(start - 4_000, start), window.slice(start, window.end)
         judgement = judge_near(unit, before, text, self._asked, self._policy)
@@ -338,7 +353,7 @@ class Repetition:
                 return True
             run.period = shortest
             unit = unit[:shortest]
-        before = window.slice(run.start - 400, run.start)
+        before = window.slice(run.start - LOOKED_BACK, run.start)
         first = run.start < 400 and not before.strip()
         judgement = judge(unit, before, first=first, asked=self._asked, policy=self._policy)
         run.bar = max(run.start + judgement.bar, window.end)

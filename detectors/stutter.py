@@ -3,7 +3,8 @@ not of the model.
 
 Stuttered text is a row of pieces of which each comes twice, and honest text never is for long. A sample of the text is
 tried now and then, often at the beginning, where such a mistake shows at once; where it is such a row, what follows is
-tried too. Where each piece comes three times or more it takes a larger sample to see a few of them.
+tried too. Where each piece comes three times or more it takes a larger sample to see a few of them. A short answer
+that has ended is tried whole.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ _MOST_COVERED: Final = 208  # of a larger sample's characters
 _MORE: Final = re.compile(rf"(?=.{{{_MOST_COVERED}}})(?:(.{{1,{_LONGEST}}}?)\1{{2,}}){{4,}}", re.DOTALL)
 _PIECE: Final = re.compile(rf"(.{{1,{_LONGEST}}}?)\1{{2,}}", re.DOTALL)
 _FEW_THREES: Final = 0.45  # of a larger sample's
+SHORT: Final = 512  # characters of an answer that is looked at whole when it has ended
+_SHORTEST: Final = 32
+_PAIRED: Final = 7  # different pieces; songs and sounds of animals have fewer
 _LETTERS: Final = 6  # different ones; fewer are a rule, a number, a pattern
 
 
@@ -69,6 +73,34 @@ class Stutter:
         self._missed = False
         self.due = end + SAMPLE
         return self.hits
+
+    def all_pairs(self, window: Window) -> bool:
+        """Whether all of a short text is a row of pairs, but for white space at its end."""
+        text = window.text.rstrip()
+        size = len(text)
+        if size < _SHORTEST or not _is_stutter(text):
+            return False
+        text += " "  # what was between two words stands behind the last as well
+        # ends[i]: the pieces of a row of pairs that is text[:i]
+        ends: dict[int, tuple[int, frozenset[str]]] = {0: (0, frozenset())}
+        for start in range(size):
+            if start not in ends:
+                continue
+            count, pieces = ends[start]
+            for length in range(1, _LONGEST + 1):
+                end = start + 2 * length
+                piece = text[start : start + length]
+                if end > size + 1 or text[start + length : end] != piece:
+                    continue
+                if end not in ends or ends[end][0] < count + 1:
+                    ends[end] = (count + 1, pieces | {piece})
+        found = ends.get(size) or ends.get(size + 1)
+        # letters that are doubled one by one are a pattern, or Chinese
+        if found is None or len(found[1]) < _PAIRED or size < 3 * found[0]:
+            return False
+        self.onset = 0
+        self.hits = max(self.hits, 1)
+        return True
 
 
 def _may_be_pairs(sample: str) -> bool:

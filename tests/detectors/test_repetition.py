@@ -93,6 +93,15 @@ LOOPS = {
         0,
         "repetition.near_loop",
     ),
+    "addresses counted": ("".join(f"Connecting to 192.168.0.{i}... failed.\n" for i in range(1, 60)), 0, ""),
+    "addresses counted past a network": ("Hosts: " + "".join(f"10.0.0.{i}, " for i in range(1, 1_500)), 7, ""),
+    "versions counted": ("".join(f"Version 1.0.{i} fixes a bug.\n" for i in range(1, 60)), 0, ""),
+    "sections counted": ("".join(f"2.1.{i} The next step\n" for i in range(1, 60)), 0, ""),
+    "addresses counted in a sentence": (
+        PROSE + "".join(f"Let me try 10.0.0.{i} now, and then the next one. " for i in range(2, 60)),
+        len(PROSE),
+        "",
+    ),
     "nothing but counters": ("".join(f"{i}. [{i}]\n" for i in range(1, 60)), 0, "repetition.near_loop"),
     "strings in an array": ('{"a": [' + '"monkey",\n    ' * 60, 7, "repetition.rows"),
     "a refrain without end": ("A thousand stories untold, a thousand tales untold,\n" * 20, 0, "repetition.period"),
@@ -126,6 +135,15 @@ HONEST = {
     "an array of zeros": json.dumps([0] * 200),
     "a matrix": "\n".join(",".join("0" * 20) for _ in range(20)),
     "base64 of zeros": "data:;base64,iVBORw0KGgo" + "A" * 160 + "9fQ==",
+    "addresses": "".join(f"192.168.1.{i}\n" for i in range(1, 255)),
+    "addresses and a word": "".join(f"192.168.1.{i} free\n" for i in range(1, 255)),
+    "addresses that answer": "".join(f"192.168.1.{i} is alive\n" for i in range(1, 255)),
+    "networks": "".join(f"- 10.0.{i}.0/24 for the office\n" for i in range(40)),
+    "hosts": "".join(f"192.168.1.{i}\thost{i}.local\n" for i in range(1, 60)),
+    "servers": "".join(f"    server 10.0.0.{i}:8080;\n" for i in range(1, 60)),
+    "days": "".join(f"{i:02}.03.2026: Frei, keine Termine\n" for i in range(1, 32)),
+    "days, the year first": "".join(f"2026.03.{i:02} no meeting today\n" for i in range(1, 32)),
+    "replies": "".join(f"64 bytes from 8.8.8.8: icmp_seq={i} ttl=117 time=12.{i * 7 % 10} ms\n" for i in range(60)),
     "a hash of zeros": "commit " + "0" * 40,
     "getters": "".join(f"def get_{w}(self):\n    return self._{w}\n\n" for w in "abcdefghijklmnop"),
     "equal JSON rows": json.dumps([{"id": i, "status": "ok", "value": 0} for i in range(60)], indent=2),
@@ -267,6 +285,61 @@ def test_a_short_answer_of_one_token_is_judged_at_its_end() -> None:
     watch = Repetition()
     assert watch.feed("\n" * 10) == ()
     assert [f.code for f in watch.finish()] == ["repetition.newlines"]
+
+
+@pytest.mark.parametrize("char", ["G", "%", "?", "$", "ß", "的"])
+def test_a_row_that_an_answer_ends_in_is_judged_at_its_end(char: str) -> None:
+    assert [f.onset for f in run("So the harbour lies behind it. " + char * 13)] == [31]
+    assert run("So the harbour lies behind it. " + char * 13 + " And so on.") == []
+    assert run("So the harbour lies behind it. " + char * 9) == []
+
+
+STUTTERED = ["The", "answer", "to", "your", "question", "is", "that", "the", "capital", "of", "France", "is", "Paris."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " ".join(f"{w} {w}" for w in STUTTERED),
+        "".join(f" {w} {w}" for w in STUTTERED),
+        "".join(f"{w}{w}" for w in STUTTERED),
+        "II'll'll check check the the weather weather for for you you..",
+        "我们我们需要需要考虑考虑这个这个问题问题，，今天今天下午下午在在河边河边见面见面。。",
+    ],
+)
+def test_a_short_answer_that_stutters_is_judged_at_its_end(text: str) -> None:
+    for size in (1, 4, 1_000):
+        watch = Repetition()
+        found = [f for at in range(0, len(text), size) for f in watch.feed(text[at : at + size])]
+        assert [(f.code, f.onset) for f in [*found, *watch.finish()]] == [("repetition.stutter", 0)]
+    assert run("It says: " + text[: len(text) // 2] + " and so on, as it were.") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Row, row, bye bye now now. Knock knock! Who is it, who is it? Moo moo, quack quack!",
+        "tick tick tock tock tick tick tock tock tick tick tock tock tick tick",
+        "高高兴兴、开开心心、快快乐乐、平平安安、干干净净",
+        "AABBCCDDEEFFGGHHIIJJKKLLMMNNOOPPQQRRSSTTUU1122334455",
+        "0011223344556677889900112233445566778899",
+    ],
+)
+def test_a_short_answer_of_pairs_may_be_right(text: str) -> None:
+    assert run(text) == []
+
+
+def test_a_song_that_grows_is_let_through_where_one_was_asked_for() -> None:
+    nouns = re.findall(r"\w+", "house malt rat cat dog cow maiden man priest cock farmer horse")
+    lines = [f"that worried and chased and carried the {noun}" for noun in nouns]
+    song = "\n\n".join("This is what it was\n" + "\n".join(reversed(lines[:n])) for n in range(1, 13))
+    assert run(song, "Write a nursery rhyme that grows, like The House That Jack Built") == []
+
+
+def test_a_refrain_behind_the_first_lines_of_an_answer() -> None:
+    verse = "She stood there in the rain,\nand asked me to remain,\nI said I could not stay,\nso I went away,\n"
+    assert run(verse + "Let it be, let it be now\n" * 6 + "And then the day came.") == []
+    assert run(verse + "Let it be, let it be now\n" * 12)
 
 
 def test_a_loop_is_held_from_its_third_copy_on() -> None:
