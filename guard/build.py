@@ -7,6 +7,7 @@ import os
 
 from guard.config import Config, EngineConfig
 from guard.engines.contract import Engine, Health
+from guard.engines.intake import Wave
 from guard.engines.openai_http import OpenAIHttpEngine
 from guard.engines.tokens.check import speaks_tokens
 from guard.health.fleet import EngineState
@@ -16,7 +17,8 @@ from guard.trace.scrape import Source, Sources
 from guard.trace.tracing import Tracing
 
 
-def build_engine(config: EngineConfig) -> Engine:
+def build_engine(config: EngineConfig, wave: Wave | None = None) -> Engine:
+    """``wave``: one for all engines that are used on the same event loop; its own if none is given."""
     timeouts = config.timeouts
     constrains = config.constraints == "engine"
     if config.dialect == "torch":
@@ -43,6 +45,7 @@ def build_engine(config: EngineConfig) -> Engine:
         first_token_timeout=timeouts.first_token,
         between_tokens_timeout=timeouts.between_tokens,
         total_timeout=timeouts.total,
+        wave=wave,
     )
     if speaks_tokens(config):
         from guard.engines.tokens.engine import TokenHttpEngine

@@ -1,8 +1,8 @@
 """What becomes of one batch of an engine's events, and the short way for the ordinary one.
 
 The long way: the engine's iterator wakes the task that answers the request, the batch goes through the guard, and what
-comes of it goes up through pipeline and server. The short way (``Relay.take``): whoever has read the engine's socket
-calls the guard and hands its release to the server there and then, and nothing is woken. It ends, for one batch, where
+comes of it goes up through pipeline and server. The short way (``judge``, then ``hand_on``): whoever has read the
+engine's socket calls the guard and hands its release to the server, and nothing is woken. It ends, for one batch, where
 something is not ordinary: the answer has ended, or the caller's socket is full.
 
 Both ways do the same to a batch, in the same order; the short one is open only while the task waits for the next.
@@ -47,19 +47,21 @@ class Relay:
         """Open the short way, if the engine and the server (or the keeping of the whole answer) have one."""
         relay = getattr(stream, "relay", None)
         if relay is not None and (self._deliver is not None or self._kept is not None):
-            relay(self.take, self._kept is None)
+            relay(self, self._kept is None)
 
-    def take(self, events: list[StreamEvent]) -> bool:
-        """The short way. False: the iterator must go on, with an empty batch."""
+    def judge(self, events: list[StreamEvent]) -> None:
+        """The short way, its first half; see Taker in engines/contract.py."""
         self._arrivals.append(self._clock())
         out = self._guard.feed(events)
-        if out:
-            out = self.leaves(out)
-        deliver = self._deliver
-        if not self._guard.ended and (not out or (deliver is not None and deliver(out))):
-            return True
-        self._left = out
-        return False
+        self._left = self.leaves(out) if out else out
+
+    def hand_on(self) -> bool:
+        """Its other half. False: the iterator must go on, with an empty batch."""
+        out, deliver = self._left, self._deliver
+        if self._guard.ended or (out and (deliver is None or not deliver(out))):
+            return False
+        self._left = []
+        return True
 
     def through(self, events: list[StreamEvent]) -> list[GuardEvent]:
         """What may leave after this batch. An empty batch says that the short way has ended: what it left comes now."""

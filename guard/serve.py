@@ -18,6 +18,7 @@ from functools import partial
 import uvloop
 
 from guard.build import build_engine, build_tracing
+from guard.engines.intake import Wave
 from guard.config import Config
 from guard.constraint.cache import ConstraintCache
 from guard.health.others import NOBODY
@@ -54,7 +55,8 @@ def _quiet_collector() -> None:
 async def serve(config: Config, announce: Announce, assignment: Assignment | None = None) -> None:
     stop = _stop_signal()
     async with AsyncExitStack() as stack:
-        engines = {engine.name: build_engine(engine) for engine in config.engines}
+        wave = Wave()
+        engines = {engine.name: build_engine(engine, wave) for engine in config.engines}
         for engine in engines.values():
             stack.push_async_callback(engine.aclose)
         constraints = ConstraintCache()

@@ -122,14 +122,14 @@ def said(data: list[Any]) -> str:
 def short(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many batches went the short way."""
     taken = [0]
-    take = Relay.take
+    hand_on = Relay.hand_on
 
-    def counted(self: Relay, batch: Any) -> bool:
-        done = take(self, batch)
+    def counted(self: Relay) -> bool:
+        done = hand_on(self)
         taken[0] += done
         return done
 
-    monkeypatch.setattr(Relay, "take", counted)
+    monkeypatch.setattr(Relay, "hand_on", counted)
     return taken
 
 

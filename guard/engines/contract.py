@@ -132,10 +132,21 @@ class EngineStream(Protocol):
     async def aclose(self) -> None: ...
 
     # A stream may have ``raw``: see Raw.
-    # A stream may also have ``relay(take, hurries)``: while the iterator waits, batches go to ``take`` as they are
+    # A stream may also have ``relay(taker, hurries)``: while the iterator waits, batches go to the Taker as they are
     # read, without waking anything. Where ``hurries`` is false a few milliseconds do not matter, if they save reads.
-    # Where ``take`` returns False, or raises, the iterator goes on: with an empty batch, or with that exception. The
-    # batch that holds the end always comes by the iterator.
+    # Where the taker cannot hand a batch on, or raises, the iterator goes on: with an empty batch, or with that
+    # exception. The batch that holds the end always comes by the iterator.
+
+
+class Taker(Protocol):
+    """Takes a stream's batches while nobody iterates over it, each in two stages, between which other streams' are
+    judged."""
+
+    def judge(self, events: list[StreamEvent]) -> None: ...
+
+    def hand_on(self) -> bool:
+        """What has come of the batch goes on its way. False: it cannot now, or it is the end."""
+        ...
 
 
 class Health(Struct):

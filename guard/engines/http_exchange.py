@@ -54,7 +54,7 @@ class Exchange:
     def __init__(self, loop: asyncio.AbstractEventLoop, first: float, between: float, total: float) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
-        self._loop = loop
+        self.loop = loop
         self._first, self._between = first, between
         self._connection: Carrier | None = None
         self._chunks: list[bytes] = []
@@ -110,13 +110,13 @@ class Exchange:
 
     def more(self) -> asyncio.Future[None]:
         """Done when there is something to take, or the end; one at a time."""
-        self._waiter = waiter = self._loop.create_future()
+        self._waiter = waiter = self.loop.create_future()
         return waiter
 
     def progress(self) -> float:
         """The reader got something out of what it read: the wait for the next piece begins now. Returns how long it has
         waited for this one."""
-        now: float = self._loop.time()
+        now: float = self.loop.time()
         waited = now - self._last
         self._last = now
         if not self._started:
@@ -129,7 +129,7 @@ class Exchange:
         """Let come what comes in this time, and read it at once then."""
         if self._connection is not None and self._rest is None:
             self._connection.pause()
-            self._rest = self._loop.call_later(seconds, self._rested)
+            self._rest = self.loop.call_later(seconds, self._rested)
 
     def linger(self, seconds: float) -> None:
         """The answer is complete: wait only this long for the body's own end."""
@@ -155,7 +155,7 @@ class Exchange:
 
     def begin(self, connection: Carrier) -> None:
         self._connection = connection
-        self._last = self._loop.time()
+        self._last = self.loop.time()
         self._arm()
 
     def on_head(self, status: int, headers: dict[str, str]) -> None:
@@ -203,7 +203,7 @@ class Exchange:
     def _arm(self) -> None:
         self._stop_timer()
         if not self._complete and self._error is None:
-            self._timer = self._loop.call_at(min(self._last + self._limit, self._total_at), self._tick)
+            self._timer = self.loop.call_at(min(self._last + self._limit, self._total_at), self._tick)
 
     def _rested(self) -> None:
         self._rest = None
@@ -224,7 +224,7 @@ class Exchange:
 
     def _tick(self) -> None:
         self._timer = None
-        now = self._loop.time()
+        now = self.loop.time()
         if now >= self._total_at:
             self._expire("total_timeout", f"the answer was not complete within {self._total:g} s")
             return

@@ -1,17 +1,23 @@
 """What of an answer has come, taken from the exchange that carries it and read; nothing here waits.
 
-A batch is what one read of the socket held. Whoever iterates asks ``next``, and waits where that is None; while it
-waits, ``relayed`` may stand in for it (see EngineStream in contract.py): it is called after each read of the socket,
-and hands the batch to the ``taker`` there and then. Once [DONE] was seen, the body has ``LINGER_SECONDS`` to end.
+A batch is what one turn of the event loop has read of a socket. Whoever iterates asks ``next``, and waits where that is
+None; while it waits, a ``taker`` may stand in for it (contract.py), to which the batch goes without waking anything.
+Once [DONE] was seen, the body has ``LINGER_SECONDS`` to end.
+
+An engine steps all its answers at once, so one turn reads dozens of sockets, and each batch is little work on a long way
+through code. A ``Wave`` takes them through it in stages: all are parsed, then all are judged, then all are handed on.
+One after the other, each would find the caches full of the stages that come after its own. Nothing is later for it: an
+event loop writes when it has read all that there was.
 
 No coroutine is here, so that it can be compiled; openai_http.py has what waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
 from typing import Final, Protocol
 
+from guard.engines.contract import Taker
 from guard.engines.http_exchange import Exchange, TransferError
 from guard.events import Fault, StreamEvent
 
@@ -42,18 +48,44 @@ class Reader(Protocol):
     def whole(self, body: bytes) -> list[StreamEvent]: ...
 
 
+class Wave:
+    """What the streams of one event loop have read in this turn of it and nobody has looked at yet."""
+
+    def __init__(self) -> None:
+        self._intakes: list[Intake] = []
+
+    def add(self, intake: Intake, loop: asyncio.AbstractEventLoop) -> None:
+        self._intakes.append(intake)
+        if len(self._intakes) == 1:
+            loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        intakes = self._intakes
+        self._intakes = []
+        for intake in intakes:
+            intake.parse()
+        for intake in intakes:
+            intake.judge()
+        for intake in intakes:
+            intake.hand_on()
+
+
 class Intake:
     """``ended``: nothing comes any more. ``taker``: where batches go while nobody asks for them, if anywhere;
     ``hurries``: whether it wants each as soon as it is there."""
 
-    def __init__(self, exchange: Exchange, reader: Reader) -> None:
+    def __init__(self, exchange: Exchange, reader: Reader, wave: Wave) -> None:
         self.ended = False
-        self.taker: Callable[[list[StreamEvent]], bool] | None = None
+        self.taker: Taker | None = None
         self.hurries = True
         self._exchange = exchange
         self._reader = reader
+        self._wave = wave
+        self._in_wave = False
+        self._batch: list[StreamEvent] | None = None  # on its way through the wave
+        self._waited = 0.0
         self._lingers = False
-        self._left: list[StreamEvent] | None = None  # by ``relayed``, for whoever asks next
+        self._left: list[StreamEvent] | None = None  # by the taker, for whoever asks next
         self._failure: Exception | None = None
 
     def next(self) -> list[StreamEvent] | None:
@@ -81,26 +113,69 @@ class Intake:
                 exchange.progress()
                 return self._seen(events)
 
-    def relayed(self) -> None:
-        """The socket was read while somebody waits."""
+    def relay(self) -> None:
+        """From now on a read of the socket goes to the taker, until the iterator is woken."""
+        self._exchange.relay = self._came
+
+    def _came(self) -> None:
+        if not self._in_wave:
+            self._in_wave = True
+            self._wave.add(self, self._exchange.loop)
+
+    def parse(self) -> None:
+        self._in_wave = False
         exchange = self._exchange
+        if exchange.relay is None:
+            return  # the iterator was woken meanwhile, and asks by itself
         try:
             events = self._reader.feed(exchange.take() or b"")
             if not events:
                 return
-            waited = exchange.progress()
-            if self._reader.done or self._reader.ended:
-                self._left = events
-            elif self.taker is not None and self.taker(events):
-                if waited < REST_SECONDS and not self.hurries:
-                    exchange.rest(REST_SECONDS)
-                return
-            else:
-                self._left = []
-        except Exception as error:  # for whoever iterates: here it would be the connection's
-            self._failure = error
-        exchange.relay = None
-        exchange.wake()
+            self._waited = exchange.progress()
+        except Exception as error:
+            self._fails(error)
+            return
+        if self._reader.done or self._reader.ended:
+            self._leave(events)
+        else:
+            self._batch = events
+
+    def judge(self) -> None:
+        batch, taker = self._batch, self.taker
+        if batch is None or taker is None:
+            return
+        try:
+            taker.judge(batch)
+        except Exception as error:
+            self._fails(error)
+
+    def hand_on(self) -> None:
+        taker = self.taker
+        if self._batch is None or taker is None:
+            return
+        self._batch = None
+        try:
+            gone = taker.hand_on()
+        except Exception as error:
+            self._fails(error)
+            return
+        if not gone:
+            self._leave([])
+        elif self._waited < REST_SECONDS and not self.hurries:
+            self._exchange.rest(REST_SECONDS)
+
+    def _leave(self, events: list[StreamEvent]) -> None:
+        """For whoever iterates, who is woken."""
+        self._left = events
+        self._exchange.relay = None
+        self._exchange.wake()
+
+    def _fails(self, error: Exception) -> None:
+        """For whoever iterates: here it would be the connection's."""
+        self._batch = None
+        self._failure = error
+        self._exchange.relay = None
+        self._exchange.wake()
 
     def fail(self, error: TransferError) -> list[StreamEvent]:
         """The body cannot be read on."""

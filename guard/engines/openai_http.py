@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from guard.engines.contract import Capabilities, EngineError, EngineRequest, Health, Raw
+from guard.engines.contract import Capabilities, EngineError, EngineRequest, Health, Raw, Taker
 from guard.engines.dialects import WireRequest, capabilities, write_request
 from guard.engines.error_body import read_error_body, retry_after_seconds
 from guard.engines.http import MAX_ERROR_BYTES, MAX_WHOLE_BYTES, HttpPool, whole
 from guard.engines.http_exchange import Exchange, TransferError
-from guard.engines.intake import Intake, Reader
+from guard.engines.intake import Intake, Reader, Wave
 from guard.engines.openai_reader import OpenAIReader
 from guard.engines.sse import MAX_EVENT_BYTES
 from guard.events import Fault, StreamEvent
@@ -29,19 +29,22 @@ _NO_STREAM: Final = ("text/html", "application/xhtml", "text/xml", "application/
 
 
 class HttpStream:
-    """One answer being read. Its last event is a Closed or a Fault. ``raw``: where it was asked for in tokens."""
+    """One answer being read. Its last event is a Closed or a Fault. ``wave``: that of the event loop; ``raw``: where it
+    was asked for in tokens."""
 
-    def __init__(self, exchange: Exchange, reader: Reader, unenforced: tuple[str, ...], raw: Raw | None = None) -> None:
+    def __init__(
+        self, exchange: Exchange, reader: Reader, unenforced: tuple[str, ...], wave: Wave, raw: Raw | None = None
+    ) -> None:
         self.unenforced = unenforced
         self.raw = raw
         self._exchange = exchange
         self._reader = reader
-        self._intake = Intake(exchange, reader)
+        self._intake = Intake(exchange, reader, wave)
         self._whole = exchange.headers.get("content-type", "").lower().startswith("application/json")
 
-    def relay(self, take: Callable[[list[StreamEvent]], bool], hurries: bool = True) -> None:
+    def relay(self, taker: Taker, hurries: bool = True) -> None:
         """See EngineStream."""
-        self._intake.taker = take
+        self._intake.taker = taker
         self._intake.hurries = hurries
 
     def __aiter__(self) -> HttpStream:
@@ -65,7 +68,7 @@ class HttpStream:
         if self._intake.taker is None:
             await exchange.more()
             return
-        exchange.relay = self._intake.relayed
+        self._intake.relay()
         try:
             await exchange.more()
         finally:
@@ -91,7 +94,8 @@ class HttpStream:
 class OpenAIHttpEngine:
     """``model``: the name it serves under; the caller's own name is sent where it is None. ``constrains``: whether it
     is sent the formats that its answers must have. Timeouts are seconds: ``first_token`` from the sent request to the
-    first event of the answer, ``between_tokens`` from then on, ``total`` over the whole attempt."""
+    first event of the answer, ``between_tokens`` from then on, ``total`` over the whole attempt. ``wave``: that of the
+    event loop, if others have one there."""
 
     def __init__(
         self,
@@ -108,6 +112,7 @@ class OpenAIHttpEngine:
         between_tokens_timeout: float = 20.0,
         total_timeout: float = 1800.0,
         ssl_context: ssl.SSLContext | None = None,
+        wave: Wave | None = None,
     ) -> None:
         self.name = name
         self.dialect = dialect
@@ -125,6 +130,7 @@ class OpenAIHttpEngine:
         self._pool = HttpPool(
             url.removesuffix("/v1"), headers=fixed, connect_timeout=connect_timeout, ssl_context=ssl_context
         )
+        self.wave = wave or Wave()
         self._first = first_token_timeout
         self._between = between_tokens_timeout
         self._total = total_timeout
@@ -135,7 +141,8 @@ class OpenAIHttpEngine:
             request = replace(request, constrain=False)
         wire = write_request(self.dialect, request, self.model or request.request.model)
         exchange = await self.send(wire, request)
-        return HttpStream(exchange, OpenAIReader(MAX_EVENT_BYTES, wire.drop_prefix, joins=True), wire.unenforced)
+        reader = OpenAIReader(MAX_EVENT_BYTES, wire.drop_prefix, joins=True)
+        return HttpStream(exchange, reader, wire.unenforced, self.wave)
 
     async def send(self, wire: WireRequest, request: EngineRequest) -> Exchange:
         """The answer to an attempt, once its head says that it is one. Raises EngineError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -45,6 +45,23 @@ class Open:
         await self._server.__aexit__(None, None, None)
 
 
+class Takes:
+    """A Taker: ``take`` is what handing a batch on does."""
+
+    def __init__(self, take: Callable[[list[StreamEvent]], bool]) -> None:
+        self._take = take
+        self._batch: list[StreamEvent] | None = None
+
+    def judge(self, events: list[StreamEvent]) -> None:
+        assert self._batch is None  # one batch at a time
+        self._batch = events
+
+    def hand_on(self) -> bool:
+        assert self._batch is not None
+        batch, self._batch = self._batch, None
+        return self._take(batch)
+
+
 async def batches(stream: HttpStream) -> AsyncIterator[list[StreamEvent]]:
     async for events in stream:
         yield events
@@ -62,7 +79,7 @@ async def test_taker_and_iterator_together_get_everything_once_and_in_order(ever
         return True
 
     async with Open(Reply(BODY, every=every, delay=0.0005)) as stream:
-        stream.relay(take)
+        stream.relay(Takes(take))
         async for events in batches(stream):
             seen.extend(events)
     assert text(seen) == "".join(WORDS)
@@ -82,7 +99,7 @@ async def test_what_the_taker_leaves_comes_as_an_empty_batch_and_then_it_is_aske
     async with Open(
         Reply(BODY, cuts=[i for i in range(len(BODY)) if BODY[i : i + 6] == b"data: "], delay=0.01)
     ) as stream:
-        stream.relay(take)
+        stream.relay(Takes(take))
         async for events in batches(stream):
             empty += not events
             rest += text(events)
@@ -99,7 +116,7 @@ async def test_nothing_is_taken_while_the_iterator_is_busy() -> None:
 
     seen = 0
     async with Open(Reply(BODY, every=100, delay=0.002)) as stream:
-        stream.relay(take)
+        stream.relay(Takes(take))
         async for _ in batches(stream):
             busy = True
             await asyncio.sleep(0.01)
@@ -108,12 +125,15 @@ async def test_nothing_is_taken_while_the_iterator_is_busy() -> None:
     assert seen > 1
 
 
-async def test_an_exception_of_the_taker_is_raised_by_the_iterator() -> None:
-    def take(events: list[StreamEvent]) -> bool:
+@pytest.mark.parametrize("stage", ["judge", "hand_on"])
+async def test_an_exception_of_the_taker_is_raised_by_the_iterator(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> bool:
         raise ZeroDivisionError("a mistake of the guard")
 
+    taker = Takes(lambda _: True)
+    monkeypatch.setattr(taker, stage, fails)
     async with Open(Reply(BODY, every=100, delay=0.005)) as stream:
-        stream.relay(take)
+        stream.relay(taker)
         with pytest.raises(ZeroDivisionError):
             async for _ in batches(stream):
                 pass
@@ -136,7 +156,7 @@ async def test_a_taker_in_no_hurry_gets_the_same_in_fewer_batches(
             return True
 
         async with Open(Reply(body, every=100, delay=0.001, **reply)) as stream:
-            stream.relay(take, hurries)
+            stream.relay(Takes(take), hurries)
             async for events in batches(stream):
                 seen.extend(events)
         counts.append(len(batch_sizes))
@@ -164,7 +184,7 @@ async def test_an_exception_of_the_reader_is_raised_by_the_iterator_too() -> Non
     """And not by whoever reads the socket: there it would look like a connection that broke."""
     async with Open(Reply(BODY, every=100, delay=0.005)) as stream:
         stream._intake._reader = Broken()
-        stream.relay(lambda _: True)
+        stream.relay(Takes(lambda _: True))
         with pytest.raises(ZeroDivisionError):
             async for _ in batches(stream):
                 pass
@@ -188,7 +208,7 @@ async def test_a_fault_comes_by_the_iterator(reply: Reply, kind: str) -> None:
 
     rest: list[StreamEvent] = []
     async with Open(reply, between_tokens_timeout=0.3) as stream:
-        stream.relay(take)
+        stream.relay(Takes(take))
         async for events in batches(stream):
             rest.extend(events)
     assert not any(isinstance(event, Fault) for event in taken)
@@ -207,7 +227,7 @@ async def test_a_reader_that_is_cancelled_is_not_called_any_more() -> None:
         return True
 
     async with Open(Reply(BODY, every=60, delay=0.01)) as stream:
-        stream.relay(take)
+        stream.relay(Takes(take))
         reading = asyncio.ensure_future(anext(aiter(stream)))
         await first.wait()
         reading.cancel()

@@ -100,7 +100,7 @@ class TokenHttpEngine:
             top=asked.sampling.top_logprobs or 0,
         )
         raw = Raw(tokenizer.vocabulary.name, prompt, tokenizer.template_hash)
-        return HttpStream(exchange, reader, wire.unenforced, raw)
+        return HttpStream(exchange, reader, wire.unenforced, self._chat.wave, raw)
 
     async def tokenizer(self) -> ChatTokenizer:
         """Loaded once. Raises EngineError."""
