@@ -24,13 +24,14 @@ class Delivered:
     where the guard has split reasoning off it. ``spoken`` is None once something was delivered that is not in it;
     ``channel`` is where the last piece went."""
 
-    __slots__ = ("_calls", "_counted", "_raw", "_texts", "channel", "lead", "spoken", "token_ids")
+    __slots__ = ("_calls", "_counted", "_parts", "_raw", "_texts", "channel", "lead", "spoken", "token_ids")
 
     def __init__(self) -> None:
         self._texts: dict[str, list[str]] = {}
         self._calls: list[tuple[str, str, list[str]]] = []
         self._counted = 0
         self._raw = False
+        self._parts: list[str] | None = None  # of the ``channel``, if text was delivered there
         self.token_ids: list[int] | None = []
         self.lead = ""
         self.spoken: Spoken | None = None
@@ -51,14 +52,14 @@ class Delivered:
         self._raw = False
 
     def add(self, release: Release) -> None:
-        parts = self._texts.get(release.channel)
-        if parts is None:
-            self._texts[release.channel] = [release.text]
-        else:
-            parts.append(release.text)
-            if len(parts) > _JOIN:
-                parts[:] = ["".join(parts)]
-        self.channel = release.channel
+        channel = release.channel
+        parts = self._parts
+        if parts is None or channel != self.channel:
+            self._parts = parts = self._texts.setdefault(channel, [])
+            self.channel = channel
+        parts.append(release.text)
+        if len(parts) > _JOIN:
+            parts[:] = ["".join(parts)]
         if self._raw:
             self.token_ids = None
         else:
@@ -80,6 +81,7 @@ class Delivered:
         self.token_ids = None
         self._counted += 1
         self.channel = tool_channel(piece.index)
+        self._parts = None
         if not self._raw:
             self.spoken = None
 

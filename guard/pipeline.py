@@ -37,10 +37,10 @@ from guard.merge import merged
 from guard.normalise import to_openai_body
 from guard.plan import plan_for, prompt_text
 from guard.racing import Racing
-from guard.relay import Deliver, Relay
+from guard.relay import Relay
 from guard.request import GenerationRequest, RequestError
 from guard.seeded import Seeded
-from guard.service import EngineStatus, ModelInfo, Outcome
+from guard.service import Deliver, EngineStatus, ModelInfo, Outcome
 from guard.trace.context import RANDOM_BYTES, begin
 from guard.trace.record import OutcomeRecord
 from guard.trace.tracing import Tracing

@@ -1,7 +1,7 @@
 """What becomes of one batch of an engine's events, and the short way for the ordinary one.
 
 The long way: the engine's iterator wakes the task that answers the request, the batch goes through the guard, and what
-comes of it goes up through pipeline and server. The short way (``judge``, then ``hand_on``): whoever has read the
+comes of it goes up through pipeline and server. The short way (``judge``, ``hand_on``, ``push``): whoever has read the
 engine's socket calls the guard and hands its release to the server, and nothing is woken. It ends, for one batch, where
 something is not ordinary: the answer has ended, or the caller's socket is full.
 
@@ -16,10 +16,8 @@ from guard.answer import Answer
 from guard.engines.contract import EngineStream
 from guard.events import GuardEvent, StreamEvent
 from guard.evidence import AttemptEvidence
+from guard.service import Deliver
 from guard.stream import StreamGuard
-
-Deliver = Callable[[list[GuardEvent]], bool]
-"""Takes a batch to the caller at once. False: it cannot now, and has not."""
 
 
 class Relay:
@@ -50,18 +48,25 @@ class Relay:
             relay(self, self._kept is None)
 
     def judge(self, events: list[StreamEvent]) -> None:
-        """The short way, its first half; see Taker in engines/contract.py."""
+        """This and the next two are the short way; see Taker in engines/contract.py."""
         self._arrivals.append(self._clock())
         out = self._guard.feed(events)
         self._left = self.leaves(out) if out else out
 
     def hand_on(self) -> bool:
-        """Its other half. False: the iterator must go on, with an empty batch."""
-        out, deliver = self._left, self._deliver
-        if self._guard.ended or (out and (deliver is None or not deliver(out))):
+        out = self._left
+        if self._guard.ended:
             return False
-        self._left = []
+        if out:
+            deliver = self._deliver
+            if deliver is None or not deliver.take(out):
+                return False
+            self._left = []
         return True
+
+    def push(self) -> None:
+        if self._deliver is not None:
+            self._deliver.push()
 
     def through(self, events: list[StreamEvent]) -> list[GuardEvent]:
         """What may leave after this batch. An empty batch says that the short way has ended: what it left comes now."""

@@ -18,9 +18,9 @@ from functools import partial
 import uvloop
 
 from guard.build import build_engine, build_tracing
-from guard.engines.intake import Wave
 from guard.config import Config
 from guard.constraint.cache import ConstraintCache
+from guard.engines.intake import Wave
 from guard.health.others import NOBODY
 from guard.pipeline import Pipeline
 from guard.probing import Prober

@@ -6,7 +6,7 @@ afterwards every choice ends with exactly one Finished or Failed. Closing the it
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Protocol
 
 from msgspec import Struct
@@ -71,12 +71,22 @@ class CheckSession(Protocol):
         ...
 
 
+class Deliver(Protocol):
+    """A server's short way to its caller."""
+
+    def take(self, batch: list[GuardEvent]) -> bool:
+        """Make a batch ready to go. False: it cannot go now, and nothing was done."""
+        ...
+
+    def push(self) -> None:
+        """What was taken goes. Always called soon after."""
+        ...
+
+
 class Service(Protocol):
-    def generate(
-        self, request: GenerationRequest, deliver: Callable[[list[GuardEvent]], bool] | None = None
-    ) -> AsyncIterator[list[GuardEvent]]:
-        """``deliver``: a batch may be given to it instead of being yielded, while the next is waited for. It takes the
-        batch to the caller at once, or returns False and has done nothing, and then the batch is yielded."""
+    def generate(self, request: GenerationRequest, deliver: Deliver | None = None) -> AsyncIterator[list[GuardEvent]]:
+        """``deliver``: a batch may be given to it instead of being yielded, while the next is waited for. One that it
+        does not take is yielded."""
         ...
 
     async def check(self, request: GenerationRequest) -> CheckSession:

@@ -80,6 +80,8 @@ class StreamGuard:
         self._broken_in: int | None = None  # the token in which the answer was condemned
         self._pending: deque[tuple[int, str, tuple[int, ...] | None]] = deque()  # tokens of which something waits
         self._channels: dict[str, Channel] = {}
+        self._at: Channel | None = None  # where the last text came, which is of the name:
+        self._at_name = ""
         watched, constrained = (
             while_streaming(Sight("doubt", acts=acts)) == "hold"
             for acts in (plan.act_on_detectors, plan.act_on_constraints)
@@ -126,7 +128,10 @@ class StreamGuard:
 
     def _text(self, delta: TextDelta, out: list[GuardEvent]) -> None:
         name, text, token_ids, logprobs = delta.channel, delta.text, delta.token_ids, delta.logprobs
-        channel = self._channels.get(name) or self._open(name)
+        channel = self._at
+        if channel is None or name != self._at_name:
+            self._at = channel = self._channels.get(name) or self._open(name)
+            self._at_name = name
         if token_ids is not None:
             self.tokens += len(token_ids)
         elif text:
@@ -225,6 +230,7 @@ class StreamGuard:
         if not kept:
             return
         self._channels.clear()
+        self._at = None
         delivered = self._delivered
         self._delivered = self._holding.delivered = Delivered()
         for delta in kept.deltas():

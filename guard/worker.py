@@ -20,7 +20,7 @@ import msgspec
 
 from guard.events import GuardEvent
 from guard.request import GenerationRequest
-from guard.service import CheckSession, EngineStatus, ModelInfo, Outcome, Service
+from guard.service import CheckSession, Deliver, EngineStatus, ModelInfo, Outcome, Service
 from guard.trace.metrics_page import merged
 from guard.worker_messages import MAX_LINE, Assignment, Draining, Message, Page, PageWanted, Ready, Turn, decode, encode
 
@@ -121,9 +121,7 @@ class OneOfSeveral:
             del self._wanted[number]
         return kind, merged(dict(sorted(wanted.pages.items())))
 
-    def generate(
-        self, request: GenerationRequest, deliver: Callable[[list[GuardEvent]], bool] | None = None
-    ) -> AsyncIterator[list[GuardEvent]]:
+    def generate(self, request: GenerationRequest, deliver: Deliver | None = None) -> AsyncIterator[list[GuardEvent]]:
         return self._own.generate(request, deliver)
 
     async def check(self, request: GenerationRequest) -> CheckSession:

@@ -139,13 +139,17 @@ class EngineStream(Protocol):
 
 
 class Taker(Protocol):
-    """Takes a stream's batches while nobody iterates over it, each in two stages, between which other streams' are
-    judged."""
+    """Takes a stream's batches while nobody iterates over it, each in three stages, between which the same is done to
+    those of other streams."""
 
     def judge(self, events: list[StreamEvent]) -> None: ...
 
     def hand_on(self) -> bool:
-        """What has come of the batch goes on its way. False: it cannot now, or it is the end."""
+        """What has come of the batch is made ready to go. False: it cannot go now, or it is the end."""
+        ...
+
+    def push(self) -> None:
+        """It goes."""
         ...
 
 

@@ -46,8 +46,10 @@ class OpenAIReader:
         out: list[StreamEvent] = []
         if self.ended:
             return out
-        if self._runs is None or len(data) <= MANY_BYTES:
+        if self._runs is None:
             self._take(self._sse.feed(data), out)
+        elif len(data) <= MANY_BYTES:
+            self._take_few(self._runs, data, out)
         elif (rest := self._take_runs(self._runs, data, out)) is not None:
             self._take(self._sse.feed(rest), out)
         return out
@@ -71,6 +73,16 @@ class OpenAIReader:
         """An engine that answers a stream request with one object."""
         self.ended = True
         return read_whole(body, self._drop_prefix)
+
+    def _take_few(self, runs: Runs, data: bytes, out: list[StreamEvent]) -> None:
+        """A read of a stream whose tokens come one by one: as a rule it is one event."""
+        sse, answer = self._sse, self._answer
+        alone = sse.between and answer.whole_characters
+        if alone and runs.one(data, out):
+            return
+        events = sse.feed(data)
+        if not self._take(events, out) and alone and len(events) == 1 and answer.whole_characters:
+            runs.wonder(events[0][1], out, answer.chunk)
 
     def _take_runs(self, runs: Runs, data: bytes, out: list[StreamEvent]) -> bytes | None:
         """Take what can be taken by its bytes. Returns the rest; None when the answer has ended."""

@@ -2,7 +2,8 @@
 
 Of the chunks of one answer nearly all have the same bytes before their text and the same behind it. Once one of them
 was read in the ordinary way (``learn``), those that follow it in the same piece of the stream are found by searching
-for what stands between two texts, and their texts are all that is decoded: some tens of nanoseconds a chunk.
+for what stands between two texts, and their texts are all that is decoded: some tens of nanoseconds a chunk. One that
+comes alone is taken in the same way (``one``).
 
 It gives what the ordinary way gives, joined. That one text may stand where another stood is not assumed but tried, with
 a text that cannot be anything else. A quotation mark or a control character where a text should be says that it is no
@@ -20,11 +21,18 @@ import msgspec
 from guard.events import StreamEvent, TextDelta
 
 _LINE: Final = b"data: "
-_BETWEEN: Final = b"\n\ndata: "
+_END: Final = b"\n\n"
+_BETWEEN: Final = _END + _LINE
 _MARK: Final = "outguard"
 _NOT_PLAIN: Final = re.compile(rb'[\x00-\x1f"\\]')
 _NO_TEXT: Final = re.compile(rb'[\x00-\x1f"]')
 _string: Final = msgspec.json.Decoder(str).decode
+
+LESSONS: Final = 4
+"""How often a run is learnt from chunks that come alone; a run of ``GOOD`` gives one of them back. In a stream whose
+chunks are all different it is learnt in vain."""
+
+GOOD: Final = 16
 
 Parse = Callable[[bytes, list[StreamEvent]], Any]
 """One chunk the ordinary way: its events appended; anything but None is its end."""
@@ -33,17 +41,42 @@ Parse = Callable[[bytes, list[StreamEvent]], Any]
 class Runs:
     """Of one answer."""
 
-    __slots__ = ("_after", "_before", "_channel", "_choice")
+    __slots__ = ("_after", "_before", "_channel", "_choice", "_close", "_lessons", "_line", "_taken")
 
     def __init__(self) -> None:
         self._before = b""  # what stands before the text, in the data of an event
         self._after = b""
+        self._line = b""  # the same, of a whole event
+        self._close = b""
         self._choice = 0
         self._channel = ""
+        self._lessons = LESSONS
+        self._taken = 0
+
+    def one(self, data: bytes, out: list[StreamEvent]) -> bool:
+        """Take a piece of the stream that is one chunk of the run and nothing else, and begins an event."""
+        line, close = self._line, self._close
+        if not line or not data.startswith(line) or not data.endswith(close):
+            return False
+        text = data[len(line) : -len(close)]
+        if not text.isascii() or not text or _NOT_PLAIN.search(text) is not None:
+            return False
+        self._taken += 1
+        out.append(TextDelta(self._choice, self._channel, text.decode()))
+        return True
+
+    def wonder(self, chunk: bytes, said: list[StreamEvent], parse: Parse) -> None:
+        """Learn from a chunk that came alone and was not of the run, if that may be worth it. ``said``: its events."""
+        if self._taken >= GOOD:
+            self._lessons = min(LESSONS, self._lessons + self._taken // GOOD)
+            self._taken = 0
+        if self._lessons and len(said) == 1 and isinstance(said[0], TextDelta) and not said[0].logprobs:
+            self._lessons -= 1
+            self.learn(chunk, parse)
 
     def learn(self, chunk: bytes, parse: Parse) -> None:
         """From a chunk that was read before; ``parse`` reads it again, and another."""
-        self._before = b""
+        self._before = self._line = b""
         events: list[StreamEvent] = []
         if parse(chunk, events) is not None or len(events) != 1:
             return
@@ -64,6 +97,7 @@ class Runs:
         ]:
             self._choice, self._channel = said.choice, said.channel
             self._before, self._after = before, after
+            self._line, self._close = _LINE + before, after + _END
 
     def take(self, data: bytes, out: list[StreamEvent]) -> int:
         """Take the run with which ``data`` begins, which is the beginning of an event. Returns its bytes. The last

@@ -34,12 +34,12 @@ class Direct:
         """A piece of the body, not empty, in one write. False: it cannot be written now, and was not."""
         if not self.open():
             return False
-        self.push(data)
+        self.push(framed(data))
         return True
 
-    def push(self, data: bytes) -> None:
-        """``write``, where it is known to be ``open``."""
-        self._cycle.transport.write(framed(data))
+    def push(self, frames: bytes) -> None:
+        """Pieces that are ``framed`` already, where it is known to be ``open``."""
+        self._cycle.transport.write(frames)
 
 
 def framed(data: bytes) -> bytes:
@@ -48,16 +48,24 @@ def framed(data: bytes) -> bytes:
 
 
 class Delivery:
-    """Takes batches to the caller at once (relay.Deliver). ``written``: the bytes of a batch, which may be none."""
+    """Takes batches to the caller at once (Deliver in service.py). ``written``: the bytes of a batch, which may be
+    none."""
 
     def __init__(self, direct: Direct, written: Callable[[Sequence[GuardEvent]], bytes]) -> None:
         self._direct = direct
         self._written = written
+        self._frames = b""
 
     def take(self, batch: Sequence[GuardEvent]) -> bool:
         if not self._direct.open():
             return False
         piece = self._written(batch)
         if piece:
-            self._direct.push(piece)
+            self._frames += framed(piece)
         return True
+
+    def push(self) -> None:
+        frames = self._frames
+        if frames:
+            self._frames = b""
+            self._direct.push(frames)

@@ -122,13 +122,13 @@ class GuardServicer:
         outbox = Outbox(encoder.encode, context.write)
         ends: list[Finished | Failed] = []
         problem: Any = None
-        stream = self._service.generate(request, outbox.deliver)
+        stream = self._service.generate(request, outbox)
         try:
             async for batch in stream:
                 ends.extend(event for event in batch if isinstance(event, Finished | Failed))
                 if request.n == 1 and ends and isinstance(ends[-1], Failed):
                     batch = [event for event in batch if not isinstance(event, Failed)]
-                await outbox.send(batch)
+                await outbox.write(batch)
         except RequestError as error:
             problem = request_error_status(own_error(error))
         except Exception:

@@ -2,8 +2,8 @@
 
 - What comes while a message is being written waits, and goes out joined, in as few messages as it makes: the cost a
   token falls as load grows, and a lone token is never delayed.
-- ``deliver`` is the short way (guard/relay.py): the task that answers the call is not woken. ``send`` is the long way.
-  Both keep the order in which things came.
+- ``take`` and ``push`` are the short way (guard/relay.py): the task that answers the call is not woken. ``write`` is
+  the long way. Both keep the order in which things came.
 - A caller that does not read fills it, and then the short way is closed: the engine waits for the caller.
 """
 
@@ -20,38 +20,40 @@ MOST_WAITING: Final = 64
 
 
 class Outbox:
-    """``encode`` makes the messages of a batch, ``write`` returns once gRPC can take the next."""
+    """``encode`` makes the messages of a batch, ``send`` returns once gRPC can take the next."""
 
     def __init__(
-        self, encode: Callable[[Sequence[GuardEvent]], list[Any]], write: Callable[[Any], Awaitable[None]]
+        self, encode: Callable[[Sequence[GuardEvent]], list[Any]], send: Callable[[Any], Awaitable[None]]
     ) -> None:
         self._encode = encode
-        self._write = write
+        self._send = send
         self._waiting: list[GuardEvent] = []
         self._writer: asyncio.Task[None] | None = None
         self._wake: asyncio.Future[None] | None = None  # the writer has nothing to do
         self._idle: asyncio.Future[None] | None = None  # somebody waits for that
         self._loop = asyncio.get_running_loop()
 
-    def deliver(self, batch: list[GuardEvent]) -> bool:
+    def take(self, batch: list[GuardEvent]) -> bool:
         """Take a batch on its way. False: it cannot, and has not."""
         if len(self._waiting) >= MOST_WAITING:
             return False
         if self._writer is None:
             self._writer = self._loop.create_task(self._run())
         elif self._writer.done():
-            return False  # ``send`` says why
+            return False  # ``write`` says why
         self._waiting += batch
-        if self._wake is not None:
-            self._wake.set_result(None)
-            self._wake = None
         return True
 
-    async def send(self, batch: Sequence[GuardEvent]) -> None:
+    def push(self) -> None:
+        if self._wake is not None and self._waiting:
+            self._wake.set_result(None)
+            self._wake = None
+
+    async def write(self, batch: Sequence[GuardEvent]) -> None:
         """Write a batch behind what was delivered. Raises what writing raised."""
         await self._drained()
         for message in self._encode(batch):
-            await self._write(message)
+            await self._send(message)
 
     def close(self) -> None:
         """Nothing more is written."""
@@ -78,7 +80,7 @@ class Outbox:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
                 for message in self._encode(batch):
-                    await self._write(message)
+                    await self._send(message)
             if self._idle is not None:
                 if not self._idle.done():
                     self._idle.set_result(None)

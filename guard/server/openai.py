@@ -164,7 +164,7 @@ class OpenAIApp:
         data = b""
         feed = writer.feed
 
-        events = self._service.generate(request, Delivery(exchange.direct, feed).take)
+        events = self._service.generate(request, Delivery(exchange.direct, feed))
         try:
             async for batch in events:
                 data += feed(batch)

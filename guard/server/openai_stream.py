@@ -28,7 +28,19 @@ _json: Final = msgspec.json.Encoder().encode
 class StreamWriter:
     """``id`` is known once the guard has started, so the constants are made with the first text of each choice."""
 
-    __slots__ = ("_created", "_kind", "_last", "_lines", "_token_ids", "_usage", "outcome")
+    __slots__ = (
+        "_channel",
+        "_choice",
+        "_created",
+        "_end",
+        "_kind",
+        "_last",
+        "_lines",
+        "_start",
+        "_token_ids",
+        "_usage",
+        "outcome",
+    )
 
     def __init__(
         self,
@@ -45,6 +57,8 @@ class StreamWriter:
         self._usage = usage
         self._token_ids = token_ids
         self._lines: dict[int, _Lines] = {}
+        self._choice, self._channel = -1, ""  # of the last text, and what stands before and behind it:
+        self._start = self._end = b""
         self._last: Finished | None = None
 
     def feed(self, batch: Sequence[GuardEvent]) -> bytes:
@@ -53,20 +67,19 @@ class StreamWriter:
         The last choice's finish is kept for ``end``, which has the whole evidence to put beside it.
         """
         out: list[bytes] = []
-        lines = self._lines
         for event in batch:
             if type(event) is Release:
-                line = lines.get(event.choice) or self._open(event.choice, out)
-                start = line.starts.get(event.channel)
-                if start is None or event.logprobs is not None or self._token_ids:
-                    self._rare(line, event, out)
+                if event.choice != self._choice or event.channel != self._channel:
+                    self._turn(event.choice, event.channel, out)
+                if not self._start or event.logprobs is not None or self._token_ids:
+                    self._rare(self._lines[event.choice], event, out)
                     continue
                 try:
-                    out += (start, _json(event.text), line.end)
+                    out += (self._start, _json(event.text), self._end)
                 except UnicodeEncodeError:
-                    out += (start, encode(event.text), line.end)
+                    out += (self._start, encode(event.text), self._end)
             elif type(event) is ToolRelease:
-                line = lines.get(event.choice) or self._open(event.choice, out)
+                line = self._lines.get(event.choice) or self._open(event.choice, out)
                 out += (line.tools, line.tool_piece(event, self.outcome.custom), line.tools_end)
             else:
                 self.outcome.note(event)
@@ -98,6 +111,12 @@ class StreamWriter:
         return b"".join(out) + EVENT + from_failed(failed, self.outcome.choices, self.outcome.extension()).body + END
 
     # --- the constants -----------------------------------------------------------------------------------------------
+
+    def _turn(self, choice: int, channel: str, out: list[bytes]) -> None:
+        """The text that follows is of this choice and channel."""
+        line = self._lines.get(choice) or self._open(choice, out)
+        self._choice, self._channel = choice, channel
+        self._start, self._end = line.starts.get(channel, b""), line.end
 
     def _head(self) -> bytes:
         chat = self._kind == "chat"

@@ -51,6 +51,7 @@ class Takes:
     def __init__(self, take: Callable[[list[StreamEvent]], bool]) -> None:
         self._take = take
         self._batch: list[StreamEvent] | None = None
+        self._ready = False
 
     def judge(self, events: list[StreamEvent]) -> None:
         assert self._batch is None  # one batch at a time
@@ -59,7 +60,12 @@ class Takes:
     def hand_on(self) -> bool:
         assert self._batch is not None
         batch, self._batch = self._batch, None
-        return self._take(batch)
+        self._ready = self._take(batch)
+        return self._ready
+
+    def push(self) -> None:
+        assert self._ready  # only what was taken goes
+        self._ready = False
 
 
 async def batches(stream: HttpStream) -> AsyncIterator[list[StreamEvent]]:
@@ -125,7 +131,7 @@ async def test_nothing_is_taken_while_the_iterator_is_busy() -> None:
     assert seen > 1
 
 
-@pytest.mark.parametrize("stage", ["judge", "hand_on"])
+@pytest.mark.parametrize("stage", ["judge", "hand_on", "push"])
 async def test_an_exception_of_the_taker_is_raised_by_the_iterator(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> bool:
         raise ZeroDivisionError("a mistake of the guard")

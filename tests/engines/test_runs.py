@@ -10,7 +10,8 @@ import pytest
 from joining import joined
 
 from guard.engines.openai_reader import OpenAIReader, read_stream
-from guard.events import REASONING, TextDelta
+from guard.engines.runs import Runs
+from guard.events import REASONING, StreamEvent, TextDelta
 
 HEAD = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 PIECES = [
@@ -82,6 +83,33 @@ def test_a_run_says_what_its_chunks_say(seed: int, field: str) -> None:
             at += size
         seen += reader.end()
         assert joined(seen) == expected
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+@pytest.mark.parametrize("seed", range(100))
+def test_a_chunk_that_comes_alone_says_what_it_says_when_it_is_decoded(seed: int, field: str) -> None:
+    body = stream(Random(seed), field)
+    reader, plain = OpenAIReader(joins=True), OpenAIReader()
+    for event in body.split(b"\n\n"):
+        assert reader.feed(event + b"\n\n") == plain.feed(event + b"\n\n")
+    assert reader.end() == plain.end()
+
+
+def test_what_a_run_is_is_not_learnt_again_and_again() -> None:
+    """A stream of which no chunk is like the one before is read in the ordinary way, and costs little more than that."""
+    runs, parsed = Runs(), 0
+
+    def parse(data: bytes, out: list[StreamEvent]) -> None:
+        nonlocal parsed
+        parsed += 1
+        out.append(TextDelta(0, "content", json.loads(data)["text"]))
+
+    for number in range(1000):
+        data = json.dumps({"number": number, "text": "word"}).encode()
+        out: list[StreamEvent] = []
+        if not runs.one(b"data: " + data + b"\n\n", out):
+            runs.wonder(data, [TextDelta(0, "content", "word")], parse)
+    assert parsed < 20
 
 
 @pytest.mark.parametrize(("field", "channel"), [("content", "content"), ("reasoning_content", REASONING)])

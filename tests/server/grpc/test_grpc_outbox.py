@@ -24,9 +24,16 @@ class Call:
         self.open.set()
         self.error = error
         encoder = Encoder(pb.GenerateResponse, GenerationRequest("r", "chat", "m"))
-        self.outbox = Outbox(encoder.encode, self.write)
+        self.outbox = Outbox(encoder.encode, self.send)
 
-    async def write(self, message):
+    def deliver(self, batch):
+        """As the short way does."""
+        taken = self.outbox.take(batch)
+        if taken:
+            self.outbox.push()
+        return taken
+
+    async def send(self, message):
         if self.error is not None:
             raise self.error
         await self.open.wait()
@@ -42,7 +49,7 @@ async def turns():
 async def test_a_lone_token_leaves_at_once():
     call = Call()
     for text in ("one", "two", "three"):
-        assert call.outbox.deliver(words(text))
+        assert call.deliver(words(text))
         await turns()
         assert call.written[-1] == text
     call.outbox.close()
@@ -52,7 +59,7 @@ async def test_what_comes_during_a_write_leaves_as_one_message():
     call = Call()
     call.open.clear()
     for text in ("a", "b", "c", "d"):
-        assert call.outbox.deliver(words(text))
+        assert call.deliver(words(text))
         await asyncio.sleep(0)
     call.open.set()
     await turns()
@@ -72,12 +79,12 @@ async def test_both_ways_keep_one_order(busy, between):
             call.open.clear()
             asyncio.get_running_loop().call_later(0.001, call.open.set)
         if number % 3:
-            assert call.outbox.deliver(words(text))
+            assert call.deliver(words(text))
         else:
-            await call.outbox.send(words(text))
+            await call.outbox.write(words(text))
         for _ in range(between):
             await asyncio.sleep(0)
-    await call.outbox.send(words("end"))
+    await call.outbox.write(words("end"))
     assert "".join(call.written) == "".join([*said, "end"])
     call.outbox.close()
 
@@ -86,11 +93,11 @@ async def test_a_caller_that_does_not_read_closes_the_short_way():
     call = Call()
     call.open.clear()
     taken = 0
-    while call.outbox.deliver(words("x")):
+    while call.deliver(words("x")):
         taken += 1
         await asyncio.sleep(0)
         assert taken <= MOST_WAITING + 1
-    sending = asyncio.ensure_future(call.outbox.send(words("y")))
+    sending = asyncio.ensure_future(call.outbox.write(words("y")))
     await turns()
     assert not sending.done()
     call.open.set()
@@ -101,19 +108,19 @@ async def test_a_caller_that_does_not_read_closes_the_short_way():
 
 async def test_a_write_that_fails_is_told_by_the_long_way():
     call = Call(ConnectionError("gone"))
-    assert call.outbox.deliver(words("a"))
+    assert call.deliver(words("a"))
     await turns()
-    assert not call.outbox.deliver(words("b"))
+    assert not call.deliver(words("b"))
     with pytest.raises(ConnectionError, match="gone"):
-        await call.outbox.send(words("b"))
+        await call.outbox.write(words("b"))
     call.outbox.close()
 
 
 async def test_a_write_that_fails_while_the_long_way_waits():
     call = Call()
     call.open.clear()
-    assert call.outbox.deliver(words("a"))
-    sending = asyncio.ensure_future(call.outbox.send(words("b")))
+    assert call.deliver(words("a"))
+    sending = asyncio.ensure_future(call.outbox.write(words("b")))
     await turns()
     call.open.set()
     call.error = ConnectionError("gone")
@@ -125,10 +132,10 @@ async def test_a_write_that_fails_while_the_long_way_waits():
 async def test_nothing_is_written_after_its_end():
     call = Call()
     call.open.clear()
-    assert call.outbox.deliver(words("a"))
+    assert call.deliver(words("a"))
     await turns()
     call.outbox.close()
     call.open.set()
     await turns()
     assert call.written == []
-    assert not call.outbox.deliver(words("b"))
+    assert not call.deliver(words("b"))
