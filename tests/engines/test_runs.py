@@ -91,12 +91,12 @@ def test_a_chunk_that_comes_alone_says_what_it_says_when_it_is_decoded(seed: int
     body = stream(Random(seed), field)
     reader, plain = OpenAIReader(joins=True), OpenAIReader()
     for event in body.split(b"\n\n"):
-        assert reader.feed(event + b"\n\n") == plain.feed(event + b"\n\n")
+        assert joined(reader.feed(event + b"\n\n")) == joined(plain.feed(event + b"\n\n"))
     assert reader.end() == plain.end()
 
 
 def test_what_a_run_is_is_not_learnt_again_and_again() -> None:
-    """A stream of which no chunk is like the one before is read in the ordinary way, and costs little more than that."""
+    """A stream of which no chunk is like the one before is read in the ordinary way, at little more cost."""
     runs, parsed = Runs(), 0
 
     def parse(data: bytes, out: list[StreamEvent]) -> None:
