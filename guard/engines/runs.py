@@ -58,11 +58,18 @@ class Runs:
         line, close = self._line, self._close
         if not line or not data.startswith(line) or not data.endswith(close):
             return False
-        text = data[len(line) : -len(close)]
-        if not text.isascii() or not text or _NOT_PLAIN.search(text) is not None:
+        raw = data[len(line) : -len(close)]
+        if not raw:
             return False
+        if raw.isascii() and _NOT_PLAIN.search(raw) is None:
+            text = raw.decode()
+        else:
+            texts = [] if b'"' in raw else _texts([raw], _NO_TEXT.search(raw) is None)
+            if not texts:
+                return False
+            text = texts[0]
         self._taken += 1
-        out.append(TextDelta(self._choice, self._channel, text.decode()))
+        out.append(TextDelta(self._choice, self._channel, text))
         return True
 
     def wonder(self, chunk: bytes, said: list[StreamEvent], parse: Parse) -> None:
@@ -70,7 +77,9 @@ class Runs:
         if self._taken >= GOOD:
             self._lessons = min(LESSONS, self._lessons + self._taken // GOOD)
             self._taken = 0
-        if self._lessons and len(said) == 1 and isinstance(said[0], TextDelta) and not said[0].logprobs:
+        if not self._lessons or len(said) != 1 or not isinstance(said[0], TextDelta) or said[0].logprobs:
+            return
+        if not self._before or not (chunk.startswith(self._before) and chunk.endswith(self._after)):
             self._lessons -= 1
             self.learn(chunk, parse)
 
