@@ -18,7 +18,7 @@ COMPILED = {
         "asked bare context empty encoding leak lettered markup mention near_context nearloop novelty numeric panel "
         "periods quoting repetition same_token stream stutter tail token_loop unmarked verdict whitespace"
     ),
-    "guard": "delivered evidence holding relay stream",
+    "guard": "delivered deltas evidence holding relay stream",
     "guard/constraint": (
         "automaton callframe grammar_check input_check json_check json_number json_sink json_string json_syntax locate "
         "pushdown regex_check schema_frame schema_node schema_text schema_walk text_check textargs toolargs toolcall "

@@ -12,6 +12,8 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from detectors.finding import Finding as Finding
+from guard.deltas import Release as Release
+from guard.deltas import TextDelta as TextDelta
 
 CONTENT: Final = "content"
 REASONING: Final = "reasoning"
@@ -32,21 +34,6 @@ class Opened(Struct, gc=False):
     model: str
     prompt_token_ids: tuple[int, ...] | None = None
     fingerprint: str | None = None
-
-
-class TextDelta(Struct):
-    """Text of one channel. ``logprobs`` are OpenAI chat entries as they came ({token, logprob, bytes, top_logprobs}).
-
-    An engine that speaks token ids gives ``token_ids`` and its adapter the text; text is never None. ``count``: of how
-    many tokens it is, as far as that is known without ids and logprobs: one, or as many as deltas were joined.
-    """
-
-    choice: int
-    channel: str
-    text: str
-    token_ids: tuple[int, ...] | None = None
-    logprobs: list[dict[str, Any]] | None = None
-    count: int = 1
 
 
 class ToolDelta(Struct):
@@ -115,17 +102,6 @@ class Started(Struct):
     trace_id: str
     model: str
     engine: str
-
-
-class Release(Struct):
-    """Text that nothing can take back any more. ``count``: see TextDelta."""
-
-    choice: int
-    channel: str
-    text: str
-    token_ids: tuple[int, ...] | None = None
-    logprobs: list[dict[str, Any]] | None = None
-    count: int = 1
 
 
 class ToolRelease(Struct):

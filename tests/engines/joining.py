@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeGuard
 
-from msgspec.structs import replace
-
 from guard.events import StreamEvent, TextDelta
 
 
@@ -15,7 +13,7 @@ def joined(events: Iterable[StreamEvent]) -> list[StreamEvent]:
     for event in events:
         last = out[-1] if out else None
         if _bare(event) and _bare(last) and (event.choice, event.channel) == (last.choice, last.channel):
-            out[-1] = replace(last, text=last.text + event.text, count=last.count + event.count)
+            out[-1] = TextDelta(last.choice, last.channel, last.text + event.text, count=last.count + event.count)
         else:
             out.append(event)
     return out
