@@ -3,7 +3,7 @@
 The rules:
 
 - A counter is a letter or a Roman numeral with a full stop, a bracket or a colon behind it, a capital letter behind a
-  word, or a number in English words, at the beginning of a line or behind a label of at most four words.
+  word, or a number in English or Chinese words, at the beginning of a line or behind a label of at most four words.
 - Lines are equal when they are with their counters set aside; empty lines between them do not count. The counter has to
   change from each to the next: lines that are all equal are judged elsewhere.
 """
@@ -22,9 +22,11 @@ _WORDS: Final = (
     rf"(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)(?:[ -](?:{_ONES}|{_NTHS}))?|(?:{_NTHS})(?:ly)?|{_ONES}"
     r"|(?:ten|eleven|twelve|thir|four|fif|six|seven|eigh|nine)(?:teen)?(?:th)?|twelfth|(?:twent|thirt|fort|fift)ieth"
 )
+_CHINESE: Final = "[一二三四五六七八九十百]{1,5}(?=[\\W步次个個章节節条條点點轮輪回])"
 _COUNTER: Final = re.compile(
     rf"\W{{0,8}}(?:[^\W\d_]{{2,12}} ){{0,4}}?"
-    rf"((?:{_WORDS})(?![^\W_]|-)|(?<=\w )(?-i:[A-Z])(?= )|(?:[ivxlcdm]{{1,8}}|[a-z])(?=[.):]{{1,2}}\**\s))",
+    rf"第?((?:{_WORDS})(?![^\W_]|-)|{_CHINESE}|(?<=\w )(?-i:[A-Z])(?= )"
+    r"|(?:[ivxlcdm]{1,8}|[a-z])(?=[.):]{1,2}\**\s))",
     re.IGNORECASE,
 )
 _COUNTED_DOWN: Final = ("ten", "nine", "eight", "seven", "six", "five", "four", "three", "two", "one")

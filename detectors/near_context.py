@@ -27,6 +27,8 @@ _NETWORK: Final = 260  # copies; as many as a list of all the addresses of one h
 _FIELDS: Final = re.compile(r"(?:^|\s)[A-Z][\w-]{2,}: .{1,60}?\s[A-Z][\w-]{2,}: ")
 _MARKER: Final = re.compile(r"(?<!\S)(?:\[0\]|#0|\(0\)|<0>|\$0)|0%")
 _IDENTIFIER: Final = re.compile(r"[^\W\d]0|0[^\W\d]")
+_NO_GAP: Final = re.compile(r"([\u2e80-\uffff])0|0([\u2e80-\uffff])")
+"""Chinese, Japanese and Korean set no gap between a number and the words beside it."""
 _FENCE: Final = re.compile(r"(?m)^[ \t]*(?:```+|~~~+)([^`\n]*)$")
 
 
@@ -68,7 +70,7 @@ def _near(unit: str, run: str, policy: Policy) -> tuple[int, str, str]:
             return max((policy.near_copies - 1) * period, 50), "near_loop", ""
         if _EMPTY_NUMBER.fullmatch(unit) and _counts(run, 1) and run.count("\n") * 3 >= len(run.split()) * 2:
             return policy.row_copies * period, "near_loop", "empty items"
-        if _ADDRESS.search(unit) and _counts_dotted(unit, run):
+        if _ADDRESS.search(unit) and _counts_up(unit, run):
             return (policy.near_row_copies + _NETWORK) * period, "near_loop", "addresses"
         return policy.near_number_chars, "near_loop", "numbers"
     if unit.count("0") > 3 * len(words):
@@ -78,12 +80,13 @@ def _near(unit: str, run: str, policy: Policy) -> tuple[int, str, str]:
     plain = _DOTTED.sub("0", _MARKER.sub("0", unit))
     if SQL.search(unit):
         return policy.near_row_copies * period, "near_loop", "rows"
-    if _IDENTIFIER.search(unit) or looks_like_code(plain):
+    spaced = _NO_GAP.sub(r"\1 0 \2", unit) if _counts_up(unit, run) else unit
+    if _IDENTIFIER.search(spaced) or looks_like_code(plain):
         if distinct >= 4 and period >= 32 and not looks_like_code(plain.replace('"', "").replace(",", " ")):
             return policy.row_copies * period, "near_loop", "sentences"
         return policy.near_row_copies * period, "near_loop", "rows"
     if _DOTTED.search(unit):
-        if distinct < 2 or not _counts_dotted(unit, run):
+        if distinct < 2 or not _counts_up(unit, run):
             return policy.near_row_copies * period, "near_loop", "log"
         listed = _ADDRESS.search(unit) and (distinct < 3 or period < 28)
         return (_NETWORK if listed else policy.row_copies) * period, "near_loop", "dotted"
@@ -103,7 +106,7 @@ def _counts_down(unit: str, run: str) -> int:
     return max(numbers[:fields]) if -1 in steps and steps <= {-1, 0} else 0
 
 
-def _counts_dotted(unit: str, run: str) -> bool:
+def _counts_up(unit: str, run: str) -> bool:
     """Whether the numbers of the unit go up by one or stay, and some do go up. Dates are another matter."""
     fields = unit.count("0")
     numbers = [int(number) for number in re.findall(r"\d{1,15}", run.rstrip("0123456789"))]

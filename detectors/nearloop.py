@@ -15,7 +15,13 @@ from detectors.periods import Run, Seeker, Window
 STEP: Final = 28  # characters of the text itself, and twice as many where they hold no digit
 _LONGEST: Final = 800  # normalised characters
 _BYTES: Final = bytes.maketrans(b"123456789\n\t\r", b"000000000   ")
-_OTHERS: Final = {ord(digit): "0" for digit in "123456789"} | {ord(blank): " " for blank in "\n\t\r\u00a0\u3000"}
+# Arabic, Persian, Devanagari, Bengali, Thai and full-width digits; numbers in circles
+_DIGITS: Final = (
+    "123456789"
+    + "".join(chr(start + value) for start in (0x660, 0x6F0, 0x966, 0x9E6, 0xE50, 0xFF10) for value in range(10))
+    + "".join(map(chr, range(0x2460, 0x2474)))
+)
+_OTHERS: Final = {ord(digit): "0" for digit in _DIGITS} | {ord(blank): " " for blank in "\n\t\r\u00a0\u3000"}
 counts: Final = re.compile("[0-9]").search
 """Whether a text holds a digit: what only differs in white space may be looked at later."""
 
