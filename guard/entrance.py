@@ -188,7 +188,7 @@ class Entrance:
         guest = _Guest(request.tenant, request.model, urgent, pick, place, now, engines or job.engines, vain)
         away = self._queue.add(guest)
         if away is guest:
-            raise _overloaded(f"every place is taken, and {self.waiting} requests wait already", expected)
+            raise _overloaded(f"{self._taken_by(request.tenant)}, and {self.waiting} requests wait already", expected)
         if isinstance(away, _Guest) and not away.place.done():
             away.place.set_exception(_overloaded("the queue is full, and its tenant has most in it", expected))
         self._tell(request.model)
@@ -204,7 +204,8 @@ class Entrance:
             if urgent:
                 why = "the deadline passed while the answer waited for a place to go on"
                 raise RequestError(why, code="deadline_exceeded") from None
-            raise _overloaded(f"no place came free within {longest:.3g} s", self._expected(job, now)) from None
+            why = f"{self._taken_by(request.tenant)}, and none came free within {longest:.3g} s"
+            raise _overloaded(why, self._expected(job, now)) from None
         except asyncio.CancelledError:
             if place.done() and not place.cancelled() and place.exception() is None:
                 self.leave(place.result())
@@ -302,6 +303,10 @@ class Entrance:
         if not self._per_tenant:
             return False
         return self._tenants[tenant] + self._others.of_tenant(tenant) >= self._per_tenant
+
+    def _taken_by(self, tenant: str) -> str:
+        """What keeps a request of this tenant's out."""
+        return "the tenant has every place that it may" if self._crowded(tenant) else "every place is taken"
 
     def _why_not(self, names: Iterable[str], now: float) -> str:
         states = (self._fleet.state(name, now) for name in names)

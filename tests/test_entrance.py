@@ -193,6 +193,18 @@ async def test_a_tenant_has_no_more_than_its_own() -> None:
     await waiting
 
 
+async def test_who_is_refused_hears_whether_its_tenant_or_everybody_has_the_places() -> None:
+    door = Door({"a": 3}, length=1, wait=0.02, tenant=2)
+    for _ in range(2):
+        await door.enter("x")
+    waiting = door.later("x")
+    await settled()
+    assert "the tenant has every place that it may" in (await refused(door.enter("x"))).message
+    assert "the tenant has every place that it may" in (await refused(waiting)).message
+    await door.enter("y")
+    assert "every place is taken" in (await refused(door.enter("z"))).message
+
+
 async def test_when_a_tenants_request_ends_only_one_that_waits_takes_its_place() -> None:
     door = Door({"a": 0}, tenant=1)
     await door.enter("x")

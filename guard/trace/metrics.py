@@ -1,7 +1,7 @@
 """The page for Prometheus: what this worker has done, counted from its finished records.
 
 The names of models, engines and codes come from the configuration and from the guard, so their number is bounded; a
-model that no route serves (an invalid request) is counted under an empty name.
+model that perhaps no route serves (of an invalid request, of an output to be checked) is counted under an empty name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class Metrics:
         self._engine_openings = Gauge(
             "outguard_engine_openings", "How often its breaker opened since the start.", ("engine",), registry=registry
         )
-        self._spool_bytes = Gauge("outguard_spool_bytes", "Bytes that wait for the store.", registry=registry)
+        self._spool_bytes = Gauge(
+            "outguard_spool_bytes", "Bytes of the spool's files, with those that are stored.", registry=registry
+        )
+        self._spool_waiting = Gauge("outguard_spool_waiting_bytes", "Bytes that wait for the store.", registry=registry)
         self._spooled = Gauge("outguard_spool_records", "Records written since the start.", registry=registry)
         self._lost = Gauge("outguard_lost_records", "Records that could not be kept.", ("reason",), registry=registry)
         self._writer = Gauge("outguard_trace_writer_up", "Whether the writer process lives.", registry=registry)
@@ -70,8 +73,9 @@ class Metrics:
     def probe(self, engine: str, outcome: str) -> None:
         self._child(self._probes, engine, outcome).inc()
 
-    def spool(self, size: int, written: int, lost: Mapping[str, int]) -> None:
+    def spool(self, size: int, waiting: int, written: int, lost: Mapping[str, int]) -> None:
         self._spool_bytes.set(size)
+        self._spool_waiting.set(waiting)
         self._spooled.set(written)
         for reason, count in lost.items():
             self._child(self._lost, reason).set(count)

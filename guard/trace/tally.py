@@ -75,7 +75,7 @@ class Tally(Collector):
     def add(self, record: RequestRecord) -> None:
         """One finished request."""
         attempts = record.attempts
-        model = record.model if attempts else ""
+        model = "" if record.outcome == "invalid" or record.protocol == "check" else record.model
         _add(self._requests, (model, record.protocol, record.outcome))
         self._duration.add(model, record.duration_ms / 1e3)
         if record.first_token_ms:

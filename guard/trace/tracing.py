@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from guard.request import Retention
+from guard.trace.drain import Drain
 from guard.trace.link import EXIT_LOCKED, held
 from guard.trace.metrics import Metrics
 from guard.trace.record import OutcomeRecord, RequestRecord, SketchRecord
@@ -157,7 +158,9 @@ class Tracing:
             self.metrics.in_flight(in_flight)
         if self._spool is not None:
             self._spool.refresh()
-            self.metrics.spool(self._spool.bytes, self._spool.written, self._spool.lost)
+            drain = Drain(self._directory)
+            waiting = drain.passed(drain.tails())
+            self.metrics.spool(self._spool.bytes, waiting, self._spool.written, self._spool.lost)
         alive = self._process is not None and self._process.returncode is None
         self.metrics.writer_alive(alive or self._elsewhere() is not None)
         return self.metrics.page()

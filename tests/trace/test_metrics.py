@@ -28,7 +28,7 @@ def test_a_page(make: Make) -> None:
     metrics.observe(make(2, outcome="failed", recovered=False))
     metrics.outcome(False)
     metrics.in_flight(3)
-    metrics.spool(1234, 2, {"disk": 1})
+    metrics.spool(1234, 34, 2, {"disk": 1})
     page = samples(metrics)
 
     def value(name: str, **labels: str) -> float:
@@ -49,6 +49,7 @@ def test_a_page(make: Make) -> None:
     assert value("outguard_tool_executions_total", ok="false") == 1
     assert value("outguard_requests_in_flight") == 3
     assert value("outguard_spool_bytes") == 1234
+    assert value("outguard_spool_waiting_bytes") == 34
     assert value("outguard_lost_records", reason="disk") == 1
 
 
@@ -56,6 +57,14 @@ def test_a_callers_words_are_no_time_series(make: Make) -> None:
     metrics = Metrics()
     for number in range(100):
         metrics.observe(make(number, model=f"made up {number}", attempts=[], outcome="invalid"))
+        metrics.observe(make(number, model=f"made up {number}", protocol="check"))
     page = samples(metrics)
     assert not any("made up" in str(key) for key in page)
     assert page["outguard_requests_total", (("model", ""), ("outcome", "invalid"), ("protocol", "http"))] == 100
+
+
+def test_what_was_turned_away_is_counted_with_its_model(make: Make) -> None:
+    metrics = Metrics()
+    metrics.observe(make(1, attempts=[], outcome="failed", error_code="overloaded"))
+    name = "outguard_requests_total"
+    assert samples(metrics)[name, (("model", "small"), ("outcome", "failed"), ("protocol", "http"))] == 1
