@@ -87,8 +87,8 @@ flame: compiled $(SAMPLER)
 bench-gate: setup
 	$(BIN)/python -m tests.bench.gate $(ARGS)
 
-bench-detectors: setup
-	$(BIN)/python -m tests.bench.detectors $(ARGS)
+bench-detectors: compiled
+	PYTHONPATH=$(COMPILED):. $(BIN)/python -P -m tests.bench.detectors $(ARGS)
 
 bench-constraints: compiled
 	PYTHONPATH=$(COMPILED):. $(BIN)/python -P -m tests.bench.constraints $(ARGS)

@@ -1,5 +1,6 @@
 """The detectors' numbers: false alarms, recall, delay, what a caller sees, what is held, cost, and the usual rules
-beside them on the same texts. Run by ``make bench-detectors``; prints, and exits with 1 when a goal is missed.
+beside them on the same texts. Run by ``make bench-detectors`` on what a container ships, by ``python -m
+tests.bench.detectors`` on the sources; prints, says which it was, and exits with 1 when a goal is missed.
 
 Everything comes from the test half and from seeds that no threshold was set on.
 """
@@ -15,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from detectors import CrossRequest, Detector, Finding, Leak, Panel, Prompts
+from detectors import CrossRequest, Detector, Finding, Leak, Panel, Prompts, leak
 from detectors.tail import Tail
 from tests.bench.baselines import RULES, pieces
 from tests.bench.interval import interval
@@ -45,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--compare", type=int, default=600, help="documents and collapses for the other rules")
     options = parser.parse_args(arguments)
     goals = Goals()
+    print(f"the detectors are {'compiled' if str(leak.__file__).endswith('.so') else 'Python'} here")
     clean = list(documents("test", options.documents, SEED))
     made = list(honest(options.honest, SEED))
     broken = list(collapses(options.each, SEED))
