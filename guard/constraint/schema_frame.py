@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from guard.constraint.json_sink import ARRAY, KINDS, OBJECT, STRING
@@ -58,6 +59,17 @@ class Frame:
         if self.many is None:
             return [self.node] if self.node is not None else []
         return [node for i, (node, _) in enumerate(self.many) if self.alive >> i & 1]
+
+
+def path_in(frames: Sequence[Frame]) -> list[str | int]:
+    """Keys and indexes from the root to the value that is being read in the innermost of the open containers."""
+    steps: list[str | int] = []
+    for frame in frames:
+        if frame.key is not None:
+            steps.append(frame.key)
+        elif frame.kind == ARRAY and frame.count:
+            steps.append(frame.count - 1)
+    return steps
 
 
 def broken_at(node: Node, kind: int, keyword: str, value: Any, at: int, end: int) -> int:

@@ -21,7 +21,7 @@ from detectors.finding import Finding
 from guard.constraint.json_sink import ARRAY, NUMBER, OBJECT, STRING, Sink
 from guard.constraint.json_syntax import JsonReader
 from guard.constraint.judge import CLOSING, Reason, pointer_of
-from guard.constraint.schema_frame import Frame, Position, Violation, a, about, broken_at, full, lacking, short
+from guard.constraint.schema_frame import Frame, Position, Violation, a, about, broken_at, full, lacking, path_in, short
 from guard.constraint.schema_graph import SchemaGraph
 from guard.constraint.schema_node import Node, Plan
 from guard.constraint.schema_text import TextWatch, no_room
@@ -385,15 +385,7 @@ class SchemaWalk(Sink):
 
     def pointer(self, *, inside: bool = True) -> str:
         """The JSON pointer of the value that is being read; of the container around it where ``inside`` is not set."""
-        steps: list[str | int] = []
-        for number, frame in enumerate(self.frames, 1):
-            if not inside and number == len(self.frames):
-                break
-            if frame.key is not None:
-                steps.append(frame.key)
-            elif frame.kind == ARRAY and frame.count:
-                steps.append(frame.count - 1)
-        return pointer_of(steps)
+        return pointer_of(path_in(self.frames if inside else self.frames[:-1]))
 
     def refused(
         self, keyword: str, at: int, message: str, *, inside: bool = True, good: int | None = None
