@@ -159,7 +159,7 @@ class Repetition:
         """The answer has ended, and it was one token from its beginning or from somewhere on to its end, or stuttered
         all the way: fewer copies are enough, as nothing followed that they could have set apart."""
         run = self._short.run
-        if self._window.end <= SHORT and not self._asked.asks and self._stutter.all_pairs(self._window):
+        if self._window.end <= SHORT and self._stutter.all_pairs(self._window) and not self._asked.asks:
             return (stuttered(self._stutter, self._window, self._channel),)
         if run is None or not run.bar or run.end != self._seen or run.why == "asked":
             return ()

@@ -395,3 +395,15 @@ def test_recorded_loops_of_real_engines(shared: Path) -> None:
         name = f"{path.parent.name}/{path.stem}"
         found = run(chat_text(path), "Please answer.")
         assert bool(found) == (name not in too_short), name
+
+
+@pytest.mark.parametrize(
+    "answer", ["Yes.", "", "The harbour lies north of the town, and ships pass it at dawn.", "a\n" * 3]
+)
+def test_a_prompt_is_read_only_where_something_repeats(answer: str) -> None:
+    """It may be a megabyte, and reading it costs milliseconds."""
+    watched = Repetition(prompt_text="Tell me of the harbour, please.")
+    for word in re.findall(r"\s*\S+\s*", answer):
+        assert not watched.feed(word)
+    assert not watched.finish()
+    assert not watched._asked._read
