@@ -1,7 +1,8 @@
 """How much of a repetition a context explains whose copies differ in their numbers and their white space.
 
 Honest data looks the same, so it takes more copies than an exact one, and signs of rows, logs, code and listings raise
-the bar. A verse that counts down ends by itself, as a collapse does not: collapses count up.
+the bar. A verse that counts down ends by itself, as a collapse does not: collapses count up. A plan counts its days,
+and says of each how far to run: what a number is, counter or data, only many copies show, so it is asked at the bar.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _MARKER: Final = re.compile(r"(?<!\S)(?:\[0\]|#0|\(0\)|<0>|\$0)|0%")
 _IDENTIFIER: Final = re.compile(r"[^\W\d]0|0[^\W\d]")
 _NO_GAP: Final = re.compile(r"([\u2e80-\uffff])0|0([\u2e80-\uffff])")
 """Chinese, Japanese and Korean set no gap between a number and the words beside it."""
+_LAST_NUMBER: Final = re.compile(r"\d+\Z")
 _FENCE: Final = re.compile(r"(?m)^[ \t]*(?:```+|~~~+)([^`\n]*)$")
 
 
@@ -49,6 +51,25 @@ def judge_near(unit: str, before: str, run: str, asked: Asked, policy: Policy) -
     early = max(2 * period - 36, 84, min(bar - LATE_HOLD, _SEEN_NEAR))
     hold = bar - LATE_HOLD if why else min(bar, early)
     return Judgement(bar, hold, kind, why)
+
+
+def judge_plan(unit: str, run: str, policy: Policy) -> int:
+    """The bar of a plan in characters of ``unit``, which is normalised as ``run`` is not; 0 where it is none.
+
+    One number of a plan goes on by one from copy to copy, and at least one other is data: it neither stays nor goes on
+    by the same step throughout. The first copy is left out, as a run may begin within a number, and so is the number at
+    the end, of which more may come.
+    """
+    fields = unit.count("0")
+    if fields < 2:
+        return 0
+    numbers = [int(number) for number in re.findall(r"\d{1,15}", _LAST_NUMBER.sub("", run))][fields:]
+    if len(numbers) < 3 * fields:
+        return 0
+    columns = [numbers[field::fields] for field in range(fields)]
+    steps = [{after - before for before, after in itertools.pairwise(column)} for column in columns]
+    plan = {1} in steps and any(len(found) > 1 for found in steps)
+    return int(policy.row_copies * len(unit) * policy.patience) if plan else 0
 
 
 def _in_output(before: str) -> bool:

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from detectors.asked import Asked
-from detectors.context import LOOKED_BACK, judge
+from detectors.context import LATE_HOLD, LOOKED_BACK, judge
 from detectors.finding import Finding
 from detectors.lettered import Lettered
-from detectors.near_context import judge_near
+from detectors.near_context import judge_near, judge_plan
 from detectors.nearloop import STEP as NEAR_STEP
 from detectors.nearloop import Normalised, counts
-from detectors.novelty import Novelty
+from detectors.novelty import LOOKED_AT, Novelty
 from detectors.periods import LONGEST, Run, Seeker, Window, agree, primitive
 from detectors.policy import DEFAULT, Policy
 from detectors.same_token import SameToken
@@ -301,17 +301,34 @@ class Repetition:
         near = self._near
         run = near.step(block)
         self._near_held = False
-        if run is None or (not run.bar and not self._judge_near(run)) or run.end < run.hold:
+        if run is None or (not run.bar and not self._judge_near(run)):
+            return ()
+        if run.why == "plan":
+            self._novelty.due = self._window.end + LOOKED_AT
+        if run.end < run.hold:
             return ()
         onset = self._near_onset
         for exact in (self._short.run, self._long.run):
             if exact is not None and exact.bar and exact.start <= onset + _NEAR_SLACK:
                 return ()  # copies that do not differ at all have been judged already
-        if run.end >= run.bar:
+        if run.end >= run.bar and not self._raised(run):
             run.bar = run.end
             return (condemned(run, near.window, self._channel, onset, self._window.end),)
-        self._near_held = True
+        self._near_held = run.end >= run.hold
         return ()
+
+    def _raised(self, run: Run) -> bool:
+        """Whether the run, which has reached its bar, turns out to be a plan: once, as its bar is raised then."""
+        unit = self._near.window.text[-run.period :]
+        window = self._window
+        bar = run.start + judge_plan(unit, window.slice(self._near_onset, window.end), self._policy)
+        if run.why == "plan" or bar <= run.end:
+            return False
+        run.bar = bar
+        run.hold = bar - LATE_HOLD
+        run.why = "plan"
+        self._novelty.due = window.end + LOOKED_AT  # it says few new words, and is no circle
+        return True
 
     def _judge_near(self, run: Run) -> bool:
         """Like _judge; short units are judged late, when their numbers show whether they count or are data."""
